@@ -1,0 +1,56 @@
+# Two commands for a fresh clone, `make demo` and `make test`; nothing is needed but Python and make.
+PYTHON ?= python3
+VENV ?= .venv
+# More arguments for pip, e.g. an index with another build of torch.
+PIP_ARGS ?=
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt $(PIP_ARGS)
+INSTALL_FROM := setup.cfg pyproject.toml constraints.txt
+
+.PHONY: demo test check wheel-test bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python -m spacy project run demo
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+
+check: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy spacy_spans
+	rm -rf build dist
+	$(BIN)/python -m build --wheel --outdir dist . >/dev/null
+	$(MAKE) wheel-test
+
+# The wheel alone in an empty environment, tests copied away from the source tree.
+wheel-test:
+	rm -rf $(VENV)-wheel build/wheel-test
+	$(PYTHON) -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) dist/*.whl pytest
+	mkdir -p build/wheel-test
+	cp -r tests build/wheel-test/
+	cd build/wheel-test && $(CURDIR)/$(VENV)-wheel/bin/python -m pytest tests -m installed -W error --import-mode=importlib -p no:cacheprovider -c /dev/null --rootdir .
+	rm -rf $(VENV)-wheel
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/enumerator.py all
+
+clean:
+	rm -rf $(VENV) $(VENV)-wheel build dist corpus training packages downloads renders
+
+$(VENV)/.created:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+# Entry points exist only when installed: install again whenever setup.cfg changes.
+$(VENV)/.demo: $(VENV)/.created $(INSTALL_FROM)
+	$(INSTALL) --editable .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.created $(INSTALL_FROM)
+	$(INSTALL) --editable '.[dev,viz]'
+	touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: $(VENV)/.test
+	touch $@

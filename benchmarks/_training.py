@@ -1,0 +1,140 @@
+"""Train one pipeline on one corpus, score it on dev, save it: the protocol both sides share.
+
+Same documents, same batches (about 1,000 words), same Adam with 10 % warm-up and linear
+decay, same number of epochs, same threshold rule (the best of 0.05 to 0.95 on dev).
+"""
+
+import json
+import math
+import random
+import time
+from pathlib import Path
+from typing import Any, Iterator
+
+import spacy
+import torch
+from spacy import Language
+from spacy.tokens import Doc
+from spacy.training import Example
+from spacy.util import fix_random_seed
+from thinc.api import Adam, Config, warmup_linear
+
+THRESHOLDS = [round(0.05 * step, 2) for step in range(1, 20)]
+BATCH_WORDS = 1000
+SPANS_KEY = "sc"
+
+
+def read_corpus(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf8") as file:
+        return [json.loads(line) for line in file]
+
+
+def reference_doc(nlp: Language, record: dict[str, Any]) -> Doc:
+    doc = nlp.make_doc(record["text"])
+    spans = (
+        doc.char_span(s["start"], s["end"], label=s["label"], alignment_mode="contract")
+        for s in record["spans"]
+    )
+    doc.spans[SPANS_KEY] = [span for span in spans if span is not None]
+    return doc
+
+
+def word_batches(docs: list[Doc], *, shuffle: bool) -> Iterator[list[Doc]]:
+    """Group documents until the next one would pass `BATCH_WORDS`."""
+    order = list(docs)
+    if shuffle:
+        random.shuffle(order)
+    batch: list[Doc] = []
+    n_words = 0
+    for doc in order:
+        if batch and n_words + len(doc) > BATCH_WORDS:
+            yield batch
+            batch, n_words = [], 0
+        batch.append(doc)
+        n_words += len(doc)
+    if batch:
+        yield batch
+
+
+def train(
+    config: Config,
+    corpus: Path,
+    output: Path,
+    *,
+    seed: int,
+    epochs: int,
+    learn_rate: float,
+    max_steps: int = 0,
+    n_threads: int = 2,
+) -> dict[str, Any]:
+    """Train `config` for `epochs`, return F1 on dev at the best threshold and words/s."""
+    torch.set_num_threads(n_threads)
+    fix_random_seed(seed)
+    nlp = spacy.util.load_model_from_config(config, auto_fill=True)
+    docs = [reference_doc(nlp, record) for record in read_corpus(corpus / "train.jsonl")]
+    nlp.initialize(lambda: [Example(nlp.make_doc(doc.text), doc) for doc in docs])
+    n_batches = sum(1 for _ in word_batches(docs, shuffle=False))
+    total = epochs * n_batches
+    optimizer = Adam(
+        learn_rate=warmup_linear(learn_rate, max(1, total // 10), total),
+        L2=0.01,
+        L2_is_weight_decay=True,
+        grad_clip=1.0,
+    )
+    n_words = n_steps = 0
+    losses: dict[str, float] = {}
+    start = time.perf_counter()
+    for epoch in range(epochs):
+        for batch in word_batches(docs, shuffle=True):
+            examples = [Example(nlp.make_doc(doc.text), doc) for doc in batch]
+            losses = nlp.update(examples, sgd=optimizer, drop=0.1)
+            optimizer.step_schedules()
+            n_words += sum(len(doc) for doc in batch)
+            n_steps += 1
+            if not all(math.isfinite(loss) for loss in losses.values()):
+                raise ValueError(f"Loss is not finite at step {n_steps}: {losses}")
+            if n_steps == max_steps:
+                break
+        print(f"epoch {epoch + 1}/{epochs} {losses}", flush=True)
+        if n_steps == max_steps:
+            break
+    seconds = time.perf_counter() - start
+    result: dict[str, Any] = {
+        "train_words_per_second": n_words / seconds,
+        "steps": n_steps,
+        "batch_words": BATCH_WORDS,
+        "learn_rate": learn_rate,
+        "n_threads": n_threads,
+    }
+    if not max_steps:
+        nlp.to_disk(output)
+        result |= score(nlp, read_corpus(corpus / "dev.jsonl"))
+    return result
+
+
+def score(nlp: Language, records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Strict micro P/R/F against the gold characters, at every threshold; the best is named.
+
+    Gold that no token boundary meets counts as missed, for both sides.
+    """
+    gold = [{(s["start"], s["end"], s["label"]) for s in r["spans"]} for r in records]
+    predicted = []
+    for doc in nlp.pipe([record["text"] for record in records], batch_size=8):
+        group = doc.spans[SPANS_KEY]
+        keys = [(span.start_char, span.end_char, span.label_) for span in group]
+        predicted.append(list(zip(keys, group.attrs.get("scores", []), strict=True)))
+    curve = {}
+    n_gold = sum(len(keys) for keys in gold)
+    for threshold in THRESHOLDS:
+        hits = n_predicted = 0
+        for keys, scored in zip(gold, predicted, strict=True):
+            kept = {key for key, value in scored if value >= threshold}
+            hits += len(kept & keys)
+            n_predicted += len(kept)
+        curve[str(threshold)] = {
+            "p": hits / n_predicted if n_predicted else 0.0,
+            "r": hits / n_gold if n_gold else 0.0,
+            "f": 2 * hits / max(1, n_predicted + n_gold),
+        }
+    best = max(curve, key=lambda threshold: curve[threshold]["f"])
+    return {"threshold": float(best), "dev": curve[best], "curve": curve}

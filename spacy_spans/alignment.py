@@ -1,0 +1,107 @@
+"""From an `Example` to gold spans on the predicted document's tokens."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from spacy.training import Example
+
+from spacy_spans.errors import SpansError
+from spacy_spans.kernels.enumeration import batch_offsets
+from spacy_spans.types import IntArray
+
+
+class GoldSpans(NamedTuple):
+    """Gold spans of one example on its predicted tokens.
+
+    offsets (ndarray): Half-open, without duplicates of the same label. Shape (n, 2), int32.
+    labels (ndarray): Label indices. Shape (n,), int32.
+    misaligned (list): Text and label of gold spans whose ends fall inside predicted tokens.
+    """
+
+    offsets: IntArray
+    labels: IntArray
+    misaligned: list[tuple[str, str]]
+
+
+def gold_spans(example: Example, key: str, label_ids: Mapping[str, int]) -> GoldSpans:
+    """Read `example.reference.spans[key]` onto the tokens of `example.predicted`.
+
+    Nested and overlapping spans are kept. A missing key means that the document is not annotated
+    and gives no span, as for stock `spancat`.
+
+    key (str): The spans key of the reference.
+    label_ids (Mapping): The index of each label.
+    RETURNS (GoldSpans): Empty arrays for a document without spans.
+    RAISES (SpansError): When a span has a label that is not among `label_ids`.
+    """
+    group = example.reference.spans.get(key, ())
+    rows = []
+    for span in group:
+        if span.label_ not in label_ids:
+            raise SpansError(
+                f"The training data has a span {span.text!r} labelled {span.label_!r} in "
+                f"{key!r}, but the component knows only {sorted(label_ids)}. Add the label to "
+                "the labels file (`spacy init labels` writes one), or call add_label before "
+                "initialize."
+            )
+        rows.append((span.start, span.end, label_ids[span.label_]))
+    spans = np.unique(np.asarray(rows, dtype="i").reshape(-1, 3), axis=0)
+    offsets, aligned = _align(example, spans[:, :2])
+    names = list(label_ids)
+    misaligned = [
+        (example.reference[start:end].text, names[label])
+        for start, end, label in spans[~aligned].tolist()
+    ]
+    return GoldSpans(offsets[aligned], spans[aligned, 2], misaligned)
+
+
+def join_gold(gold: Sequence[GoldSpans], doc_lengths: Sequence[int]) -> tuple[IntArray, IntArray]:
+    """Gold of documents laid end to end: offsets (n, 2) into all their tokens, and labels (n,)."""
+    counts = [len(spans.offsets) for spans in gold]
+    offsets = np.concatenate([np.zeros((0, 2), "i"), *(spans.offsets for spans in gold)])
+    labels = np.concatenate([np.zeros(0, "i"), *(spans.labels for spans in gold)])
+    return batch_offsets(offsets, counts, doc_lengths), labels
+
+
+def count_keys(examples: Sequence[Example]) -> dict[str, int]:
+    """How many reference documents hold each spans key."""
+    counts: dict[str, int] = {}
+    for example in examples:
+        for key in example.reference.spans:
+            counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+def _align(example: Example, offsets: IntArray) -> tuple[IntArray, np.ndarray]:
+    """Map reference offsets to predicted ones, with a mask of those that map exactly."""
+    if len(offsets) == 0 or _same_tokens(example):
+        return offsets, np.ones(len(offsets), dtype=bool)
+    to_predicted, to_reference = example.alignment.y2x, example.alignment.x2y
+    first_pred, last_pred, n_pred = _token_ranges(to_predicted)
+    first_ref, last_ref, n_ref = _token_ranges(to_reference)
+    starts, lasts = offsets[:, 0], offsets[:, 1] - 1
+    aligned = (n_pred[starts] > 0) & (n_pred[lasts] > 0)
+    new_starts = np.where(aligned, first_pred[starts], 0)
+    new_lasts = np.where(aligned, last_pred[lasts], 0)
+    # Exact only if the predicted boundary tokens reach no further than the reference ones.
+    aligned &= (n_ref[new_starts] > 0) & (first_ref[new_starts] == starts)
+    aligned &= (n_ref[new_lasts] > 0) & (last_ref[new_lasts] == lasts)
+    return np.stack([new_starts, new_lasts + 1], axis=1).astype("i"), aligned
+
+
+def _same_tokens(example: Example) -> bool:
+    predicted, reference = example.predicted, example.reference
+    return len(predicted) == len(reference) and bool(
+        np.array_equal(predicted.to_array("ORTH"), reference.to_array("ORTH"))
+    )
+
+
+def _token_ranges(alignment) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First and last aligned token and number of aligned tokens, for each token."""
+    lengths = np.asarray(alignment.lengths)
+    data = np.append(np.asarray(alignment.dataXd), 0)
+    ends = np.cumsum(lengths)
+    last_row = np.minimum(np.maximum(ends - 1, 0), len(data) - 1)
+    first_row = np.minimum(ends - lengths, len(data) - 1)
+    return data[first_row], data[last_row], lengths

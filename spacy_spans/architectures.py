@@ -1,0 +1,159 @@
+"""Model architectures: wiring only. The mathematics is in `modules`."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from spacy.tokens import Doc
+from thinc.api import ArgsKwargs, Dropout, Model, chain, list2ragged, torch2xp, xp2torch
+from thinc.types import Floats2d, Ragged
+
+from spacy_spans.errors import SettingsError
+from spacy_spans.kernels.enumeration import batch_offsets
+from spacy_spans.modules.span_classifier import SpanClassifier
+from spacy_spans.modules.token_projector import TokenProjector
+from spacy_spans.torch_layer import layer_shim, torch_layer
+
+
+def build_span_enumerator_v1(
+    tok2vec: Model[list[Doc], list[Floats2d]],
+    hidden_width: int = 128,
+    context_window: int = 2,
+    learn_rate_factor: float = 5.0,
+) -> Model[tuple[list[Doc], Ragged], Floats2d]:
+    """Score candidate spans for every label at a cost that does not grow with their length.
+
+    Token vectors pass a context layer and are projected once as start, end and content of a
+    span (`token_projector`); a span adds up what its first, its last and, by prefix sums, all its
+    tokens prepared (`span_classifier`). The component runs the two parts in turn, because learned
+    candidates need the first; called as a whole the model takes (docs, candidates) to logits.
+
+    tok2vec (Model): Token vectors, e.g. a listener.
+    hidden_width (int): Features per role.
+    context_window (int): Tokens on each side that a token sees before projection; 0 for none.
+    learn_rate_factor (float): Multiplies the optimizer's learning rate for the layers above
+        `tok2vec`, which start from nothing.
+    """
+    if hidden_width < 1 or context_window < 0 or learn_rate_factor <= 0:
+        raise SettingsError(
+            f"Got hidden_width = {hidden_width}, context_window = {context_window}, "
+            f"learn_rate_factor = {learn_rate_factor}. Expected at least 1, at least 0, above 0."
+        )
+    token_width = 3 * hidden_width + 2
+    projector = torch_layer(
+        "token_projector",
+        lambda n_in, n_out: TokenProjector(n_in, hidden_width, context_window),
+        _ragged_to_torch,
+        _floats_from_torch,
+        init=partial(_init_projector, token_width=token_width),
+        learn_rate_factor=learn_rate_factor,
+    )
+    classifier = torch_layer(
+        "span_classifier",
+        lambda n_in, n_out: SpanClassifier(hidden_width, n_out),
+        _tokens_and_offsets_to_torch,
+        _floats_from_torch,
+        init=_init_classifier,
+        learn_rate_factor=learn_rate_factor,
+    )
+    classifier.set_dim("nI", token_width)
+    tokens: Model[list[Doc], Floats2d] = chain(tok2vec, list2ragged(), Dropout(), projector)
+    return Model(
+        "span_enumerator",
+        _forward,
+        init=_init,
+        layers=[tokens, classifier],
+        refs={"tok2vec": tok2vec, "tokens": tokens, "classifier": classifier},
+        dims={"nO": None},
+        attrs={"resize_output": _resize_output},
+    )
+
+
+def _forward(
+    model: Model, docs_candidates: tuple[list[Doc], Ragged], is_train: bool
+) -> tuple[Floats2d, Callable]:
+    docs, candidates = docs_candidates
+    tokens, backprop_tokens = model.get_ref("tokens")(docs, is_train)
+    offsets = batch_offsets(
+        model.ops.to_numpy(candidates.dataXd),
+        model.ops.to_numpy(candidates.lengths),
+        [len(doc) for doc in docs],
+    )
+    logits, backprop_logits = model.get_ref("classifier")(
+        (tokens, model.ops.asarray2i(offsets)), is_train
+    )
+
+    def backprop(d_logits: Floats2d) -> tuple[Any, None]:
+        return backprop_tokens(backprop_logits(d_logits)), None
+
+    return logits, backprop
+
+
+def _init(model: Model, X: tuple[list[Doc], Ragged] | None = None, Y: Any = None) -> Model:
+    docs = X[0] if X is not None else None
+    model.get_ref("tokens").initialize(X=docs)
+    classifier = model.get_ref("classifier")
+    classifier.set_dim("nO", model.get_dim("nO"))
+    classifier.initialize()
+    return model
+
+
+def _init_projector(
+    model: Model, X: Ragged | None = None, Y: Any = None, *, token_width: int
+) -> Model:
+    if X is not None:
+        model.set_dim("nI", X.dataXd.shape[1])
+    model.set_dim("nO", token_width)
+    layer_shim(model).build_module(model.get_dim("nI"), token_width)
+    return model
+
+
+def _init_classifier(model: Model, X: Any = None, Y: Any = None) -> Model:
+    layer_shim(model).build_module(model.get_dim("nI"), model.get_dim("nO"))
+    return model
+
+
+def _resize_output(model: Model, n_classes: int) -> Model:
+    """Give the classifier more outputs, keeping what the existing ones learned."""
+    classifier = model.get_ref("classifier")
+    old = layer_shim(classifier)
+    new = type(old)(old.build, old.learn_rate_factor)  # A new id: the optimizer starts afresh.
+    new.set_module(old.module.resized(n_classes), classifier.get_dim("nI"), n_classes)
+    classifier.shims[0] = new
+    for node in (model, classifier):
+        node.set_dim("nO", n_classes, force=True)
+    return model
+
+
+def _ragged_to_torch(model: Model, tokens: Ragged, is_train: bool) -> tuple[ArgsKwargs, Callable]:
+    data = xp2torch(tokens.dataXd, requires_grad=is_train)
+    lengths = xp2torch(tokens.lengths).long()
+
+    def backprop(d_inputs: ArgsKwargs) -> Ragged:
+        return Ragged(torch2xp(d_inputs.args[0]), tokens.lengths)
+
+    return ArgsKwargs(args=(data, lengths), kwargs={}), backprop
+
+
+def _tokens_and_offsets_to_torch(
+    model: Model, tokens_offsets: tuple[Floats2d, Any], is_train: bool
+) -> tuple[ArgsKwargs, Callable]:
+    tokens, offsets = tokens_offsets
+    args = (xp2torch(tokens, requires_grad=is_train), xp2torch(offsets))
+
+    def backprop(d_inputs: ArgsKwargs) -> Floats2d:
+        return torch2xp(d_inputs.args[0])
+
+    return ArgsKwargs(args=args, kwargs={}), backprop
+
+
+def _floats_from_torch(
+    model: Model, inputs_outputs: tuple[Any, Any], is_train: bool
+) -> tuple[Floats2d, Callable]:
+    _, output = inputs_outputs
+
+    def backprop(d_output: Floats2d) -> ArgsKwargs:
+        gradient = xp2torch(d_output)
+        return ArgsKwargs(args=((output,),), kwargs={"grad_tensors": gradient})
+
+    return torch2xp(output.detach() if is_train else output), backprop

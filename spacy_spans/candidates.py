@@ -1,0 +1,270 @@
+"""Registered candidate functions. Each has the signature of a spaCy suggester, so that stock
+`spancat` can use it too: `(docs, *, ops=None) -> Ragged` of half-open token offsets.
+
+Results are sorted by start, then end, without duplicates; a document without candidates
+contributes no row, and the data is always of shape (n, 2).
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import numpy as np
+from spacy.tokens import Doc
+from thinc.api import Ops, get_current_ops
+from thinc.types import Ragged
+
+from spacy_spans.errors import SettingsError, SpansError
+from spacy_spans.groups import read_offsets
+from spacy_spans.kernels.enumeration import (
+    enumerate_spans,
+    pair_boundaries,
+    run_limits,
+    segment_limits,
+)
+from spacy_spans.kernels.targets import find_spans, sample_negatives, span_keys
+from spacy_spans.types import CandidateFunction, FloatArray, IntArray
+
+BOUNDARY_SCORES = "boundary_scores"
+
+
+def build_length_candidates_v1(
+    max_length: int, min_length: int = 1, within_sentences: bool = False
+) -> CandidateFunction:
+    """List all spans of `min_length` to `max_length` tokens.
+
+    max_length (int): Longest span, in tokens.
+    min_length (int): Shortest span, in tokens; at least 1.
+    within_sentences (bool): Leave out spans that cross a sentence boundary. Needs a component
+        that sets them earlier in the pipeline.
+    RETURNS (CandidateFunction): Raises SpansError on documents without sentence boundaries when
+        these are asked for.
+    """
+    if not 1 <= min_length <= max_length:
+        raise SettingsError(
+            f"Candidates of {min_length} to {max_length} tokens cannot be listed. "
+            "Expected 1 <= min_length <= max_length."
+        )
+    return partial(
+        list_by_length,
+        max_length=max_length,
+        min_length=min_length,
+        within_sentences=within_sentences,
+    )
+
+
+def build_boundary_candidates_v1(
+    ratio: float = 0.3,
+    max_candidates: int = 10_000,
+    max_length: int | None = None,
+) -> CandidateFunction:
+    """Pair the likeliest starts with the likeliest ends; spans of any length.
+
+    Reads `doc._.boundary_scores`, which `span_enumerator` learns and writes when it uses this
+    function itself. Another component can share them by coming later in the pipeline, with
+    `span_enumerator` among `[training] annotating_components`.
+
+    ratio (float): Starts kept, and ends kept, per token, above 0 and at most 1.
+    max_candidates (int): Most candidates per document.
+    max_length (Optional[int]): Longest span in tokens; no limit by default.
+    RETURNS (CandidateFunction): Raises SpansError on documents without boundary scores.
+    """
+    if not 0 < ratio <= 1:
+        raise SettingsError(f"Got ratio = {ratio}. Expected a share of tokens above 0, at most 1.")
+    if max_candidates < 1 or (max_length is not None and max_length < 1):
+        raise SettingsError(
+            f"Got max_candidates = {max_candidates} and max_length = {max_length}. "
+            "Expected at least 1 of each (or no max_length)."
+        )
+    return partial(
+        list_by_boundaries, ratio=ratio, max_candidates=max_candidates, max_length=max_length
+    )
+
+
+def build_preset_candidates_v1(spans_key: str) -> CandidateFunction:
+    """Take the candidates from `doc.spans[spans_key]`: another component's output.
+
+    spans_key (str): The key to read.
+    RETURNS (CandidateFunction): Raises SpansError on documents without the key.
+    """
+    return partial(list_preset, spans_key=spans_key)
+
+
+def needs_boundary_scores(candidates: CandidateFunction) -> bool:
+    """Whether a candidate function reads `doc._.boundary_scores`."""
+    return getattr(candidates, "func", candidates) is list_by_boundaries
+
+
+def list_by_length(
+    docs: Iterable[Doc],
+    *,
+    max_length: int,
+    min_length: int = 1,
+    within_sentences: bool = False,
+    ops: Ops | None = None,
+) -> Ragged:
+    """See `build_length_candidates_v1`."""
+    listed = []
+    for doc in docs:
+        limits = _sentence_limits(doc) if within_sentences else segment_limits([len(doc)])
+        offsets = enumerate_spans(limits, max_length)
+        if min_length > 1:
+            offsets = offsets[offsets[:, 1] - offsets[:, 0] >= min_length]
+        listed.append(offsets)
+    return to_ragged(listed, ops)
+
+
+def list_by_boundaries(
+    docs: Iterable[Doc],
+    *,
+    ratio: float,
+    max_candidates: int,
+    max_length: int | None = None,
+    ops: Ops | None = None,
+) -> Ragged:
+    """See `build_boundary_candidates_v1`."""
+    listed = []
+    for doc in docs:
+        scores = read_boundary_scores(doc)
+        listed.append(
+            pair_boundaries(
+                scores[:, 0],
+                scores[:, 1],
+                ratio=ratio,
+                max_candidates=max_candidates,
+                max_length=max_length,
+            )
+        )
+    return to_ragged(listed, ops)
+
+
+def list_preset(docs: Iterable[Doc], *, spans_key: str, ops: Ops | None = None) -> Ragged:
+    """See `build_preset_candidates_v1`."""
+    listed = []
+    for doc in docs:
+        if spans_key not in doc.spans:
+            raise SpansError(
+                f"Candidates are to be read from doc.spans[{spans_key!r}], but the document has "
+                f"only {sorted(doc.spans)}. Put the component that writes them earlier in the "
+                "pipeline, and for training list it in [training] annotating_components."
+            )
+        listed.append(_sorted_unique(read_offsets(doc, spans_key)))
+    return to_ragged(listed, ops)
+
+
+def keep_within_runs(candidates: Ragged, docs: Sequence[Doc], kept_key: str) -> Ragged:
+    """Leave out candidates that do not lie inside one run of `doc.spans[kept_key]`.
+
+    Documents without the key keep all of theirs; an empty group keeps none.
+
+    candidates (Ragged): Half-open offsets, one length per document.
+    RETURNS (Ragged): As `candidates`, on the same device.
+    """
+    if not any(kept_key in doc.spans for doc in docs):
+        return candidates
+    listed = []
+    for doc, own in zip(docs, split_offsets(candidates), strict=True):
+        if len(own) and kept_key in doc.spans:
+            limits = run_limits(read_offsets(doc, kept_key), len(doc))
+            own = own[own[:, 1] <= limits[own[:, 0]]]
+        listed.append(own)
+    return to_ragged(listed)
+
+
+def add_candidates(candidates: Ragged, extra: Sequence[IntArray]) -> Ragged:
+    """Add spans that are not among the candidates yet, e.g. gold spans in training.
+
+    extra (Sequence[ndarray]): For each document, half-open offsets of shape (n, 2).
+    RETURNS (Ragged): Sorted by start, then end, where anything was added.
+    """
+    joined = []
+    for own, spans in zip(split_offsets(candidates), extra, strict=True):
+        missing = spans[find_spans(spans, own) < 0]
+        joined.append(_sorted_unique(np.concatenate([own, missing])) if len(missing) else own)
+    return to_ragged(joined)
+
+
+def sample_candidates(
+    candidates: Ragged, positive: Sequence[IntArray], *, ratio: float
+) -> tuple[Ragged, FloatArray]:
+    """Keep the positive candidates and `ratio` times as many others, at random.
+
+    Draws from numpy's global state, which spaCy seeds (`[training] seed`).
+
+    positive (Sequence[ndarray]): For each document, half-open offsets of shape (n, 2).
+    RETURNS (tuple): The kept candidates, and a weight for each that makes them stand for all.
+    """
+    listed = split_offsets(candidates)
+    masks = []
+    for own, spans in zip(listed, positive, strict=True):
+        mask = np.zeros(len(own), dtype=bool)
+        rows = find_spans(spans, own)
+        mask[rows[rows >= 0]] = True
+        masks.append(mask)
+    rows, weights = sample_negatives(
+        np.concatenate(masks), ratio=ratio, random=np.random.mtrand._rand
+    )
+    ends = np.cumsum([len(own) for own in listed])
+    kept = np.split(np.concatenate(listed)[rows], np.searchsorted(rows, ends)[:-1])
+    return to_ragged(kept), weights
+
+
+def split_offsets(candidates: Ragged) -> list[IntArray]:
+    """The candidates of each document, as numpy arrays of shape (n, 2).
+
+    Also reads suggesters that return data of shape (0, 0) for none at all.
+    """
+    ops = get_current_ops()
+    offsets = ops.to_numpy(candidates.dataXd).reshape(-1, 2)
+    return np.split(offsets, np.cumsum(ops.to_numpy(candidates.lengths))[:-1])
+
+
+def to_ragged(listed: Sequence[IntArray], ops: Ops | None = None) -> Ragged:
+    """Join the offsets of documents. An empty sequence gives data of shape (0, 2)."""
+    ops = ops if ops is not None else get_current_ops()
+    offsets = [np.asarray(own, dtype="i").reshape(-1, 2) for own in listed]
+    data = offsets[0] if len(offsets) == 1 else np.concatenate([*offsets, np.zeros((0, 2), "i")])
+    lengths = np.asarray([len(own) for own in offsets], dtype="i")
+    return Ragged(ops.asarray2i(data), ops.asarray1i(lengths))
+
+
+def read_boundary_scores(doc: Doc) -> FloatArray:
+    """The start and end score of each token, as written by `span_enumerator`.
+
+    RETURNS (ndarray): Shape (n_tokens, 2), float32.
+    """
+    scores = doc._.get(BOUNDARY_SCORES) if Doc.has_extension(BOUNDARY_SCORES) else None
+    if scores is None:
+        raise SpansError(
+            "Boundary candidates need doc._.boundary_scores, but the document has none. They are "
+            "learned and written by a `span_enumerator` whose candidates are "
+            "`spacy-spans.boundary_candidates.v1`: put it earlier in the pipeline, and for "
+            "training list it in [training] annotating_components."
+        )
+    if len(scores) != len(doc):
+        raise SpansError(
+            f"doc._.boundary_scores has {len(scores)} rows for {len(doc)} tokens. Was the "
+            "document retokenised after `span_enumerator`? Put the retokeniser before it."
+        )
+    return np.asarray(scores, dtype="f")
+
+
+def write_boundary_scores(doc: Doc, scores: FloatArray) -> None:
+    """Keep the start and end score of each token on the document. Shape (n_tokens, 2)."""
+    if not Doc.has_extension(BOUNDARY_SCORES):
+        Doc.set_extension(BOUNDARY_SCORES, default=None)
+    doc._.set(BOUNDARY_SCORES, scores)
+
+
+def _sentence_limits(doc: Doc) -> IntArray:
+    if len(doc) and not doc.has_annotation("SENT_START"):
+        raise SpansError(
+            "Candidates are to stay within sentences, but the document has no sentence "
+            "boundaries. Add e.g. `sentencizer` earlier in the pipeline (for training also to "
+            "[training] annotating_components), or set within_sentences = false."
+        )
+    return segment_limits([len(sentence) for sentence in doc.sents] if len(doc) else [])
+
+
+def _sorted_unique(offsets: IntArray) -> IntArray:
+    _, rows = np.unique(span_keys(offsets), return_index=True)
+    return offsets[rows]

@@ -1,0 +1,22 @@
+"""`python -m spacy spans NAME`: one subcommand a file, heavy imports inside the functions.
+
+spaCy imports this module on every `spacy` command, so nothing but typer and spaCy's own command
+line, both loaded by then, is imported here.
+"""
+
+import typer
+from spacy.cli._util import app  # private, but the extension point other plugins use as well
+
+from spacy_spans.cli.convert import convert_cli
+from spacy_spans.cli.coverage import coverage_cli
+from spacy_spans.cli.render import render_cli
+
+spans_cli = typer.Typer(
+    name="spans",
+    help="Work with span annotations: convert, measure and look at them.",
+    no_args_is_help=True,
+)
+spans_cli.command("convert")(convert_cli)
+spans_cli.command("coverage")(coverage_cli)
+spans_cli.command("render")(render_cli)
+app.add_typer(spans_cli)

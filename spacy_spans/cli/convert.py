@@ -1,0 +1,3 @@
+def convert_cli() -> None:
+    """Not written yet."""
+    raise SystemExit("not written yet")

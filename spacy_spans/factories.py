@@ -1,0 +1,107 @@
+"""Factory functions and default configs.
+
+spaCy imports this module whenever a pipeline is made, ours or not, so it imports neither torch
+nor transformers: components are imported when one is added.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from spacy.language import Language
+from thinc.api import Config, Model
+
+DEFAULT_SPAN_ENUMERATOR = Config().from_str(
+    """
+[span_enumerator]
+spans_key = "sc"
+candidates_key = null
+kept_key = "kept_tokens"
+within_kept = false
+loss = "sigmoid"
+add_gold_candidates = true
+negative_ratio = null
+boundary_smoothing = 0.0
+threshold = 0.5
+label_thresholds = {}
+overlap = "any"
+top_k = null
+scorer = {"@scorers":"spacy-spans.spans_scorer.v1"}
+
+[span_enumerator.candidates]
+@misc = "spacy-spans.length_candidates.v1"
+max_length = 12
+min_length = 1
+within_sentences = false
+
+[span_enumerator.model]
+@architectures = "spacy-spans.SpanEnumerator.v1"
+hidden_width = 128
+context_window = 2
+learn_rate_factor = 5.0
+
+[span_enumerator.model.tok2vec]
+@architectures = "spacy.Tok2Vec.v2"
+
+[span_enumerator.model.tok2vec.embed]
+@architectures = "spacy.MultiHashEmbed.v2"
+width = 96
+rows = [5000, 1000, 2500, 1000]
+attrs = ["NORM", "PREFIX", "SUFFIX", "SHAPE"]
+include_static_vectors = false
+
+[span_enumerator.model.tok2vec.encode]
+@architectures = "spacy.MaxoutWindowEncoder.v2"
+width = 96
+window_size = 1
+maxout_pieces = 3
+depth = 4
+"""
+)
+
+
+@Language.factory(
+    "span_enumerator",
+    assigns=["doc.spans"],
+    default_config=DEFAULT_SPAN_ENUMERATOR["span_enumerator"],
+)
+def make_span_enumerator(
+    nlp: Language,
+    name: str,
+    model: Model,
+    candidates: Callable,
+    spans_key: str,
+    candidates_key: str | None,
+    kept_key: str,
+    within_kept: bool,
+    loss: Literal["sigmoid", "softmax"],
+    add_gold_candidates: bool,
+    negative_ratio: float | None,
+    boundary_smoothing: float,
+    threshold: float,
+    label_thresholds: dict[str, float],
+    overlap: Literal["any", "nested", "flat"],
+    top_k: int | None,
+    scorer: Callable | None,
+) -> Any:
+    """Make a component that lists candidate spans and labels them; see `SpanEnumerator`."""
+    from spacy_spans.pipeline.span_enumerator import SpanEnumerator
+
+    return SpanEnumerator(
+        nlp.vocab,
+        model,
+        candidates,
+        name,
+        spans_key=spans_key,
+        candidates_key=candidates_key,
+        kept_key=kept_key,
+        within_kept=within_kept,
+        loss=loss,
+        add_gold_candidates=add_gold_candidates,
+        negative_ratio=negative_ratio,
+        boundary_smoothing=boundary_smoothing,
+        threshold=threshold,
+        label_thresholds=label_thresholds,
+        overlap=overlap,
+        top_k=top_k,
+        scorer=scorer,
+    )

@@ -1,0 +1,1 @@
+"""Arrays in, arrays out: no spaCy, no torch modules, no state."""

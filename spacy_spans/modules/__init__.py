@@ -1,0 +1,1 @@
+"""torch modules: tensors in, tensors out, no spaCy and no thinc."""

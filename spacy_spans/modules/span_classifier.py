@@ -1,0 +1,97 @@
+"""Per-span part of the span classifier: add what the tokens prepared, and classify."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+# Spans scored in one go. Bounds memory, and keeps the working set inside the CPU's cache.
+SPANS_PER_CHUNK = 8192
+# Length 1 to 8 have an embedding each, longer ones share: four to each doubling.
+N_LENGTH_BUCKETS = 48
+
+
+class SpanClassifier(nn.Module):
+    """Classify spans from start, end, length and mean content, each looked up, none gathered
+    token by token.
+
+    hidden = start[first] + end[last] + length + mean(content[first..last]), then an activation
+    and one linear layer. The mean comes from prefix sums, so that a span of any length costs the
+    same.
+    """
+
+    def __init__(self, hidden: int, n_classes: int) -> None:
+        """hidden (int): Features per role. n_classes (int): Outputs per span."""
+        super().__init__()
+        self.hidden = hidden
+        self.length = nn.Embedding(N_LENGTH_BUCKETS, hidden)
+        nn.init.normal_(self.length.weight, std=0.1)
+        self.classify = nn.Linear(hidden, n_classes)
+
+    def forward(self, tokens: Tensor, offsets: Tensor) -> Tensor:
+        """tokens (Tensor): Output of `TokenProjector`. Shape (n_tokens, 3 * hidden + 2).
+        offsets (Tensor): Half-open, into `tokens`. Shape (n_spans, 2).
+        RETURNS (Tensor): Logits. Shape (n_spans, n_classes).
+        """
+        if len(offsets) <= SPANS_PER_CHUNK:
+            return self._score(tokens, offsets)
+        chunks = offsets.split(SPANS_PER_CHUNK)
+        if not torch.is_grad_enabled():
+            return torch.cat([self._score(tokens, chunk) for chunk in chunks])
+        # Many chunks: compute each again on the way back instead of keeping all of them.
+        return torch.cat(
+            [checkpoint(self._score, tokens, chunk, use_reentrant=False) for chunk in chunks]
+        )
+
+    def set_bias(self, bias: list[float]) -> None:
+        """Start each class at the given logit, e.g. the rarity of its positives."""
+        with torch.no_grad():
+            self.classify.bias.copy_(torch.tensor(bias))
+
+    def resized(self, n_classes: int) -> "SpanClassifier":
+        """A copy with more outputs: the first ones as here, the new ones as at the start."""
+        new = type(self)(self.hidden, n_classes).to(self.classify.weight.device)
+        new.length.load_state_dict(self.length.state_dict())
+        n_old = self.classify.out_features
+        with torch.no_grad():
+            new.classify.weight[:n_old] = self.classify.weight
+            new.classify.bias.fill_(self.classify.bias.min())
+            new.classify.bias[:n_old] = self.classify.bias
+        return new
+
+    def _score(self, tokens: Tensor, offsets: Tensor) -> Tensor:
+        if len(offsets) == 0:
+            return self.classify(tokens.new_zeros(0, self.hidden))
+        # Only the tokens that these spans touch: prefix sums stay short, hence exact.
+        low, high = int(offsets[:, 0].min()), int(offsets[:, 1].max())
+        tokens = tokens[low:high]
+        starts, ends = offsets[:, 0] - low, offsets[:, 1] - low
+        start, end, content = tokens[:, : 3 * self.hidden].split(self.hidden, dim=1)
+        sums = nn.functional.pad(content.double().cumsum(0), (0, 0, 1, 0)).to(tokens.dtype)
+        lengths = ends - starts
+        features = sums.index_select(0, ends) - sums.index_select(0, starts)
+        features = features / lengths.unsqueeze(1)
+        features = features + start.index_select(0, starts) + end.index_select(0, ends - 1)
+        features = features + self.length(length_buckets(lengths))
+        return self.classify(nn.functional.gelu(features))
+
+
+def length_buckets(lengths: Tensor) -> Tensor:
+    """Bucket of each length: one each up to 8, then four to each doubling, the last for the rest.
+
+    lengths (Tensor): At least 1. Shape (n,).
+    RETURNS (Tensor): From 0 to N_LENGTH_BUCKETS - 1. Shape (n,), int64.
+    """
+    long = 8 + (4 * (lengths.clamp(min=8) / 8).log2()).floor()
+    return torch.where(lengths <= 8, lengths - 1, long).clamp(max=N_LENGTH_BUCKETS - 1).long()
+
+
+def rarity_bias(n_positive: float, n_total: float) -> float:
+    """The logit of how rare positives are, smoothed, so that training starts there.
+
+    >>> round(rarity_bias(1, 199), 2)
+    -4.6
+    """
+    rate = (n_positive + 1) / (n_total + 2)
+    return math.log(rate / (1 - rate))

@@ -1,0 +1,1 @@
+"""spaCy glue: one component a file."""

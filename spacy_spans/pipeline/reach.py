@@ -1,0 +1,96 @@
+"""Count which gold spans the candidates reach, and say what is lost."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from spacy.training import Example
+
+from spacy_spans.alignment import GoldSpans
+from spacy_spans.kernels.targets import find_spans
+from spacy_spans.modules.span_classifier import rarity_bias
+from spacy_spans.types import IntArray
+
+
+class Reach:
+    """Running counts over examples. Keeps one example of each loss, as text."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self.labels = labels
+        self.n_tokens = 0
+        self.n_candidates = 0
+        self.n_gold = 0
+        self.n_unreached = 0
+        self.gold_of_label: Counter[int] = Counter()
+        self.unreached_of_label: Counter[int] = Counter()
+        self.misaligned_of_label: Counter[str] = Counter()
+        self.longest_unreached = 0
+        self.unreached_example = ""
+        self.misaligned_example = ""
+
+    def add(self, example: Example, gold: GoldSpans, candidates: IntArray | None) -> None:
+        """Count one document. No candidates (None) means that they cannot be known yet."""
+        doc = example.predicted
+        self.n_tokens += len(doc)
+        self.n_gold += len(gold.offsets) + len(gold.misaligned)
+        self.gold_of_label.update(gold.labels.tolist())
+        for text, label in gold.misaligned:
+            self.misaligned_of_label[label] += 1
+            self.misaligned_example = self.misaligned_example or text
+        if candidates is None:
+            return
+        self.n_candidates += len(candidates)
+        missing = find_spans(gold.offsets, candidates) < 0
+        self.n_unreached += int(missing.sum())
+        self.unreached_of_label.update(gold.labels[missing].tolist())
+        for start, end in gold.offsets[missing].tolist():
+            if end - start > self.longest_unreached:
+                self.longest_unreached = end - start
+                self.unreached_example = doc[start:end].text
+
+    def recall(self) -> float | None:
+        """Share of gold spans among the candidates; misaligned ones are missed. None without."""
+        if not self.n_gold:
+            return None
+        n_misaligned = sum(self.misaligned_of_label.values())
+        return 1.0 - (self.n_unreached + n_misaligned) / self.n_gold
+
+    def rarity_bias(self) -> list[float]:
+        """The logit of each label's share of candidates (of 10 a token, where unknown)."""
+        n_candidates = self.n_candidates or 10 * self.n_tokens
+        counts = [self.gold_of_label[i] for i in range(len(self.labels))]
+        return [rarity_bias(count, max(count, n_candidates)) for count in counts]
+
+    def messages(self, name: str, key: str) -> list[str]:
+        """One sentence or two for each kind of loss; none when nothing is lost."""
+        messages = []
+        if self.n_unreached:
+            by_label = {self.labels[i]: n for i, n in sorted(self.unreached_of_label.items())}
+            messages.append(
+                f"{name}: {self.n_unreached} of {self.n_gold} gold spans in {key!r} are no "
+                f"candidates and can never be predicted ({_counts(by_label)}; the longest has "
+                f"{self.longest_unreached} tokens: {_shorten(self.unreached_example)!r}). Raise "
+                "max_length, or see `spacy spans coverage` for what each choice reaches and costs."
+            )
+        if self.misaligned_of_label:
+            n_misaligned = sum(self.misaligned_of_label.values())
+            messages.append(
+                f"{name}: {n_misaligned} of {self.n_gold} gold spans in {key!r} begin or end "
+                f"inside a token and are not learned ({_counts(self.misaligned_of_label)}; e.g. "
+                f"{_shorten(self.misaligned_example)!r}). Convert the data with this pipeline's "
+                "tokenizer, or with `spacy spans convert --alignment-mode expand`."
+            )
+        unseen = [label for i, label in enumerate(self.labels) if not self.gold_of_label[i]]
+        if unseen:
+            messages.append(
+                f"{name}: no training example for {', '.join(unseen)} in {key!r}. They will not "
+                "be predicted; remove them from the labels or add data."
+            )
+        return messages
+
+
+def _counts(counts: dict) -> str:
+    return ", ".join(f"{label} {n}" for label, n in sorted(counts.items()))
+
+
+def _shorten(text: str, width: int = 60) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,609 @@
+"""`span_enumerator`: list candidate spans, score them for every label, decode.
+
+How a batch passes. The model's token part turns documents into one row per token (`tokens`),
+among it a start and an end score. The candidate function lists spans; learned candidates read
+the two scores through `doc._.boundary_scores`. The classifier then scores candidates block by
+block, and in prediction only what reaches the threshold leaves a block, so that memory grows
+with tokens and found spans, not with candidates times labels. Training scores all of them (the
+classifier recomputes chunks on the way back) and sends one gradient back through the tokens.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from spacy.language import Language
+from spacy.pipeline import TrainablePipe
+from spacy.tokens import Doc
+from spacy.training import Example, validate_examples, validate_get_examples
+from spacy.vocab import Vocab
+from thinc.api import Model, Optimizer, set_dropout_rate
+from thinc.types import Floats2d, Ragged
+
+from spacy_spans.alignment import GoldSpans, count_keys, gold_spans, join_gold
+from spacy_spans.candidates import (
+    add_candidates,
+    keep_within_runs,
+    needs_boundary_scores,
+    sample_candidates,
+    split_offsets,
+    to_ragged,
+    write_boundary_scores,
+)
+from spacy_spans.errors import SettingsError, SpansError, SpansWarning
+from spacy_spans.groups import write_candidates, write_group
+from spacy_spans.kernels.decoding import select_flat, select_nested
+from spacy_spans.kernels.enumeration import batch_offsets
+from spacy_spans.kernels.losses import sigmoid, sigmoid_loss, softmax, softmax_loss
+from spacy_spans.kernels.targets import boundary_targets, span_targets, with_null_class
+from spacy_spans.pipeline.reach import Reach
+from spacy_spans.torch_layer import layer_shim
+from spacy_spans.types import CandidateFunction, FloatArray, IntArray, SpanArrays
+
+# Candidates scored before the threshold is applied: bounds what prediction holds at once.
+SPANS_PER_BLOCK = 1 << 16
+OVERLAP_POLICIES = ("any", "nested", "flat")
+LOSSES = ("sigmoid", "softmax")
+# Documents that model layers see to infer their sizes.
+N_SAMPLE_DOCS = 10
+
+
+class Prediction(NamedTuple):
+    """What `predict` finds in a batch.
+
+    spans (List[SpanArrays]): Decoded spans of each document.
+    candidates (Optional[Ragged]): Listed candidates, kept only if they are to be written.
+    boundary_scores (Optional[List[ndarray]]): Start and end scores of each document, kept only if
+        the candidates are learned.
+    """
+
+    spans: list[SpanArrays]
+    candidates: Ragged | None
+    boundary_scores: list[FloatArray] | None
+
+
+class SpanEnumerator(TrainablePipe):
+    """Label candidate spans of any length; nested and overlapping ones by default.
+
+    Writes `doc.spans[spans_key]` with `attrs["scores"]`, one probability per span.
+    """
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        model: Model[tuple[list[Doc], Ragged], Floats2d],
+        candidates: CandidateFunction,
+        name: str = "span_enumerator",
+        *,
+        spans_key: str = "sc",
+        candidates_key: str | None = None,
+        kept_key: str = "kept_tokens",
+        within_kept: bool = False,
+        loss: str = "sigmoid",
+        add_gold_candidates: bool = True,
+        negative_ratio: float | None = None,
+        boundary_smoothing: float = 0.0,
+        threshold: float = 0.5,
+        label_thresholds: dict[str, float] | None = None,
+        overlap: str = "any",
+        top_k: int | None = None,
+        scorer: Callable | None = None,
+    ) -> None:
+        """
+        vocab (Vocab): The shared vocabulary.
+        model (Model): The model, see `spacy_spans.architectures.build_span_enumerator_v1`.
+        candidates (CandidateFunction): Lists the spans to score.
+        name (str): Name of the component, used for its loss.
+        spans_key (str): Key of `doc.spans` to learn from and to write to.
+        candidates_key (Optional[str]): Also write all candidates under this key, for inspection.
+        kept_key (str): Key of `doc.spans` with the runs of tokens that a pruner kept.
+        within_kept (bool): Score only candidates inside one kept run, where there are runs.
+        loss (str): "sigmoid": each label for itself, a span can have several. "softmax": one
+            label or none for each span.
+        add_gold_candidates (bool): In training, score gold spans even if they are not listed.
+        negative_ratio (Optional[float]): In training, score only so many random negatives for
+            each positive, weighted up to stand for all; all of them by default.
+        boundary_smoothing (float): Share of a gold span's target given to near misses.
+        threshold (float): Lowest probability of a span that is written.
+        label_thresholds (Optional[Dict[str, float]]): Thresholds of single labels.
+        overlap (str): "any": keep all. "nested": best first, none that crosses a better one.
+            "flat": the set without overlap with the highest sum of scores.
+        top_k (Optional[int]): Keep at most so many spans per document, the best.
+        scorer (Optional[Callable]): The scoring method.
+        RAISES (SettingsError): On settings out of range.
+        """
+        self.vocab = vocab
+        self.model = model
+        self.candidates = candidates
+        self.name = name
+        self.scorer = scorer
+        self.kept_key = kept_key
+        self.within_kept = within_kept
+        self.candidates_key = candidates_key
+        self.loss = loss
+        self.add_gold_candidates = add_gold_candidates
+        self.negative_ratio = negative_ratio
+        self.boundary_smoothing = boundary_smoothing
+        # What may change after training, and is then stored with the weights. Read at prediction
+        # time, because `spacy find-threshold` rewrites it.
+        self._configured: dict[str, Any] = {
+            "spans_key": spans_key,
+            "threshold": threshold,
+            "label_thresholds": dict(label_thresholds or {}),
+            "overlap": overlap,
+            "top_k": top_k,
+        }
+        self.cfg: dict[str, Any] = {"labels": [], **self._configured}
+        self._check_settings()
+
+    def _check_settings(self) -> None:
+        cfg = self.cfg
+        if self.loss not in LOSSES:
+            raise SettingsError(f"Got loss = {self.loss!r}. Expected one of {LOSSES}.")
+        if cfg["overlap"] not in OVERLAP_POLICIES:
+            raise SettingsError(
+                f"Got overlap = {cfg['overlap']!r}. Expected one of {OVERLAP_POLICIES}."
+            )
+        thresholds = {"threshold": cfg["threshold"], **cfg["label_thresholds"]}
+        for key, value in thresholds.items():
+            if not 0 <= value <= 1:
+                raise SettingsError(
+                    f"Got a threshold of {value} for {key!r}. Expected a probability, 0 to 1."
+                )
+        if cfg["top_k"] is not None and cfg["top_k"] < 1:
+            raise SettingsError(f"Got top_k = {cfg['top_k']}. Expected at least 1, or null.")
+        if not 0 <= self.boundary_smoothing < 0.5:
+            raise SettingsError(
+                f"Got boundary_smoothing = {self.boundary_smoothing}. Expected 0 to below 0.5, "
+                "so that a gold span keeps the larger share of its target."
+            )
+        if self.negative_ratio is not None and self.negative_ratio <= 0:
+            raise SettingsError(
+                f"Got negative_ratio = {self.negative_ratio}. Expected above 0, or null for all."
+            )
+
+    @property
+    def key(self) -> str:
+        """The spans key that is learned and written."""
+        return str(self.cfg["spans_key"])
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels, in the order of the model's outputs."""
+        return tuple(self.cfg["labels"])
+
+    @property
+    def label_data(self) -> list[str]:
+        """What `spacy init labels` stores, and `initialize` takes as `labels`."""
+        return list(self.labels)
+
+    def add_label(self, label: str) -> int:
+        """Add a label; after `initialize` as well, with an output that starts from nothing.
+
+        RETURNS (int): 0 if the label was there already, otherwise 1.
+        """
+        if not isinstance(label, str):
+            raise SettingsError(f"Got the label {label!r}. Expected a string.")
+        if label in self.labels:
+            return 0
+        self.cfg["labels"].append(label)
+        self.vocab.strings.add(label)
+        if self.model.has_dim("nO"):
+            self.set_output(self._n_classes)
+        return 1
+
+    # Prediction
+
+    def predict(self, docs: Iterable[Doc]) -> Prediction:
+        """Find spans in documents, without writing them.
+
+        RETURNS (Prediction): One entry per document, empty ones included.
+        RAISES (SpansError): Before `initialize`, if any document has tokens.
+        """
+        docs = list(docs)
+        if not any(len(doc) for doc in docs):
+            return self._empty_prediction(docs)
+        self._require_initialized()
+        tokens = self.model.get_ref("tokens").predict(docs)
+        candidates = self._list_candidates(docs, tokens)
+        offsets, counts = self._to_numpy(candidates)
+        doc_lengths = [len(doc) for doc in docs]
+        found = self._above_threshold(tokens, batch_offsets(offsets, counts, doc_lengths))
+        rows, labels, scores = found
+        bounds = np.searchsorted(rows, np.cumsum(counts))
+        spans = [
+            self._decode(SpanArrays(offsets[rows[low:high]], labels[low:high], scores[low:high]))
+            for low, high in zip([0, *bounds[:-1].tolist()], bounds.tolist(), strict=True)
+        ]
+        return Prediction(
+            spans,
+            candidates if self.candidates_key is not None else None,
+            self._split_boundary_scores(docs, tokens),
+        )
+
+    def set_annotations(self, docs: Iterable[Doc], prediction: Prediction) -> None:
+        """Write what `predict` found to `doc.spans`, empty groups included."""
+        docs = list(docs)
+        for doc, spans in zip(docs, prediction.spans, strict=True):
+            write_group(doc, self.key, spans, self.labels)
+        if prediction.boundary_scores is not None:
+            for doc, scores in zip(docs, prediction.boundary_scores, strict=True):
+                write_boundary_scores(doc, scores)
+        if prediction.candidates is not None and self.candidates_key is not None:
+            self._write_candidates(docs, prediction.candidates, self.candidates_key)
+
+    def set_candidates(self, docs: Iterable[Doc], *, candidates_key: str = "candidates") -> None:
+        """Write all candidates to `doc.spans[candidates_key]`, for debugging."""
+        docs = list(docs)
+        if any(len(doc) for doc in docs):
+            tokens = self.model.get_ref("tokens").predict(docs)
+            candidates = self._list_candidates(docs, tokens)
+        else:
+            candidates = to_ragged([np.zeros((0, 2), "i") for _ in docs], self.model.ops)
+        self._write_candidates(docs, candidates, candidates_key)
+
+    def _empty_prediction(self, docs: Sequence[Doc]) -> Prediction:
+        nothing = np.zeros((0, 2), "i")
+        empty = SpanArrays(nothing, np.zeros(0, "i"), np.zeros(0, "f"))
+        learned = needs_boundary_scores(self.candidates)
+        return Prediction(
+            [empty for _ in docs],
+            to_ragged([nothing for _ in docs], self.model.ops) if self.candidates_key else None,
+            [np.zeros((0, 2), "f") for _ in docs] if learned else None,
+        )
+
+    def _list_candidates(self, docs: Sequence[Doc], tokens: Floats2d) -> Ragged:
+        boundary_scores = self._split_boundary_scores(docs, tokens)
+        if boundary_scores is not None:
+            for doc, scores in zip(docs, boundary_scores, strict=True):
+                write_boundary_scores(doc, scores)
+        return self._list(docs)
+
+    def _list(self, docs: Sequence[Doc]) -> Ragged:
+        candidates = self.candidates(docs, ops=self.model.ops)
+        if self.within_kept:
+            candidates = keep_within_runs(candidates, docs, self.kept_key)
+        return candidates
+
+    def _split_boundary_scores(
+        self, docs: Sequence[Doc], tokens: Floats2d
+    ) -> list[FloatArray] | None:
+        if not needs_boundary_scores(self.candidates):
+            return None
+        ends = np.cumsum([len(doc) for doc in docs])
+        return [
+            part.copy() for part in np.split(self.model.ops.to_numpy(tokens[:, -2:]), ends[:-1])
+        ]
+
+    def _above_threshold(
+        self, tokens: Floats2d, offsets: IntArray
+    ) -> tuple[IntArray, IntArray, FloatArray]:
+        """Score candidates block by block; keep row, label and score of what is likely enough."""
+        classifier = self.model.get_ref("classifier")
+        thresholds = self.model.ops.asarray1f(self._thresholds())
+        found = []
+        for first in range(0, len(offsets), SPANS_PER_BLOCK):
+            block = self.model.ops.asarray2i(offsets[first : first + SPANS_PER_BLOCK])
+            scores = self._probabilities(classifier.predict((tokens, block)))
+            rows, labels = (scores >= thresholds).nonzero()
+            found.append((rows + first, labels, scores[rows, labels]))
+        if not found:
+            return np.zeros(0, "i"), np.zeros(0, "i"), np.zeros(0, "f")
+        to_numpy = self.model.ops.to_numpy
+        rows, labels, scores = (
+            np.concatenate([to_numpy(part) for part in parts]) for parts in zip(*found, strict=True)
+        )
+        return rows, labels, scores
+
+    def _probabilities(self, logits: Floats2d) -> Floats2d:
+        if self.loss == "sigmoid":
+            return sigmoid(logits)
+        return softmax(logits)[:, 1:]
+
+    def _thresholds(self) -> list[float]:
+        own = self.cfg["label_thresholds"]
+        unknown = sorted(set(own) - set(self.labels))
+        if unknown:
+            raise SettingsError(
+                f"label_thresholds names {unknown}, but the labels are {list(self.labels)}."
+            )
+        return [own.get(label, self.cfg["threshold"]) for label in self.labels]
+
+    def _decode(self, spans: SpanArrays) -> SpanArrays:
+        """Apply the overlap policy, then the limit per document."""
+        if self.cfg["overlap"] == "flat":
+            spans = _take(spans, select_flat(spans.offsets, spans.scores))
+        elif self.cfg["overlap"] == "nested":
+            spans = _take(spans, select_nested(spans.offsets, spans.scores))
+        top_k = self.cfg["top_k"]
+        if top_k is not None and len(spans.scores) > top_k:
+            spans = _take(spans, np.argsort(-spans.scores, kind="stable")[:top_k])
+        return spans
+
+    # Training
+
+    def update(
+        self,
+        examples: Iterable[Example],
+        *,
+        drop: float = 0.0,
+        sgd: Optimizer | None = None,
+        losses: dict[str, float] | None = None,
+    ) -> dict[str, float]:
+        """Learn from a batch of examples.
+
+        RETURNS (Dict[str, float]): The losses, with this component's loss per token added.
+        """
+        losses = losses if losses is not None else {}
+        losses.setdefault(self.name, 0.0)
+        examples = list(examples)
+        validate_examples(examples, "SpanEnumerator.update")
+        docs = [example.predicted for example in examples]
+        if not any(len(doc) for doc in docs):
+            return losses
+        self._require_initialized()
+        set_dropout_rate(self.model, drop)
+        tokens, backprop_tokens = self.model.get_ref("tokens").begin_update(docs)
+        gold = [self._gold(example) for example in examples]
+        candidates, weights = self._training_candidates(docs, gold, tokens)
+        d_tokens = self.model.ops.alloc2f(*tokens.shape)
+        loss = 0.0
+        if candidates.dataXd.shape[0]:
+            offsets = batch_offsets(*self._to_numpy(candidates), [len(doc) for doc in docs])
+            logits, backprop_logits = self.model.get_ref("classifier").begin_update(
+                (tokens, self.model.ops.asarray2i(offsets))
+            )
+            loss, d_logits = self._loss(docs, gold, candidates, logits, weights)
+            d_tokens = d_tokens + backprop_logits(d_logits)
+        if needs_boundary_scores(self.candidates):
+            boundary_loss, d_scores = self._boundary_loss(docs, gold, tokens[:, -2:])
+            loss += boundary_loss
+            d_tokens[:, -2:] += d_scores
+        backprop_tokens(d_tokens)
+        if sgd is not None:
+            self.finish_update(sgd)
+        losses[self.name] += loss
+        return losses
+
+    def get_loss(
+        self, examples: Iterable[Example], candidates_logits: tuple[Ragged, Floats2d]
+    ) -> tuple[float, Floats2d]:
+        """Loss of logits for candidates, per token, and its gradient.
+
+        candidates_logits (tuple): Candidates of each document, and logits of shape
+            (n_candidates, n_classes), as the model returns them.
+        RETURNS (Tuple[float, Floats2d]): Loss, and gradient of the shape of the logits.
+        """
+        examples = list(examples)
+        validate_examples(examples, "SpanEnumerator.get_loss")
+        candidates, logits = candidates_logits
+        gold = [self._gold(example) for example in examples]
+        docs = [example.predicted for example in examples]
+        return self._loss(docs, gold, candidates, logits, None)
+
+    def _gold(self, example: Example) -> GoldSpans:
+        return gold_spans(example, self.key, {label: i for i, label in enumerate(self.labels)})
+
+    def _training_candidates(
+        self, docs: Sequence[Doc], gold: Sequence[GoldSpans], tokens: Floats2d
+    ) -> tuple[Ragged, FloatArray | None]:
+        """List candidates, add gold, drop negatives; weights are None when all count alike."""
+        candidates = self._list_candidates(docs, tokens)
+        gold_offsets = [spans.offsets for spans in gold]
+        if self.add_gold_candidates:
+            candidates = add_candidates(candidates, gold_offsets)
+        if self.negative_ratio is None:
+            return candidates, None
+        return sample_candidates(candidates, gold_offsets, ratio=self.negative_ratio)
+
+    def _loss(
+        self,
+        docs: Sequence[Doc],
+        gold: Sequence[GoldSpans],
+        candidates: Ragged,
+        logits: Floats2d,
+        weights: FloatArray | None,
+    ) -> tuple[float, Floats2d]:
+        """Summed over candidates, divided by tokens: a document's length scales nothing."""
+        doc_lengths = [len(doc) for doc in docs]
+        gold_offsets, gold_labels = join_gold(gold, doc_lengths)
+        targets = span_targets(
+            batch_offsets(*self._to_numpy(candidates), doc_lengths),
+            gold_offsets,
+            gold_labels,
+            n_labels=len(self.labels),
+            boundary_smoothing=self.boundary_smoothing,
+        )
+        if self.loss == "softmax":
+            targets = with_null_class(targets)
+        targets = self.model.ops.asarray2f(targets)
+        loss, gradient = (sigmoid_loss if self.loss == "sigmoid" else softmax_loss)(logits, targets)
+        if weights is not None:
+            scale = self.model.ops.asarray1f(weights).reshape(-1, 1)
+            loss = loss.reshape(len(weights), -1) * scale
+            gradient = gradient * scale
+        n_tokens = max(1, sum(doc_lengths))
+        return float(loss.sum()) / n_tokens, gradient / n_tokens
+
+    def _boundary_loss(
+        self, docs: Sequence[Doc], gold: Sequence[GoldSpans], scores: Floats2d
+    ) -> tuple[float, Floats2d]:
+        doc_lengths = [len(doc) for doc in docs]
+        n_tokens = sum(doc_lengths)
+        targets = boundary_targets(join_gold(gold, doc_lengths)[0], n_tokens)
+        loss, gradient = sigmoid_loss(scores, self.model.ops.asarray2f(targets))
+        return float(loss.sum()) / n_tokens, gradient / n_tokens
+
+    # Initialisation
+
+    def initialize(
+        self,
+        get_examples: Callable[[], Iterable[Example]],
+        *,
+        nlp: Language | None = None,
+        labels: list[str] | None = None,
+    ) -> None:
+        """Set labels and model sizes from the training data, and report what it cannot learn.
+
+        get_examples (Callable): Returns the training examples.
+        nlp (Language): The pipeline.
+        labels (Optional[List[str]]): Labels, as stored by `spacy init labels`.
+        RAISES (SpansError): When no document has the spans key, or no labels are found.
+        """
+        validate_get_examples(get_examples, "SpanEnumerator.initialize")
+        for label in labels if labels is not None else self._read_labels(get_examples()):
+            if label not in self.cfg["labels"]:
+                self.cfg["labels"].append(label)
+                self.vocab.strings.add(label)
+        if not self.labels:
+            raise SpansError(self._no_spans_message(get_examples()))
+        self._thresholds()
+        sample = [example.predicted for example in islice(get_examples(), N_SAMPLE_DOCS)]
+        self.model.set_dim("nO", self._n_classes)
+        self.model.initialize(X=(sample, None))
+        self._report_and_set_bias(get_examples())
+        if nlp is not None and self.name in nlp.component_names:
+            self._follow_key_in_score_weights(nlp)
+
+    def _read_labels(self, examples: Iterable[Example]) -> list[str]:
+        labels = {
+            span.label_
+            for example in examples
+            for span in example.reference.spans.get(self.key, ())
+        }
+        return sorted(labels)
+
+    def _no_spans_message(self, examples: Iterable[Example]) -> str:
+        keys = count_keys(list(examples))
+        present = ", ".join(f"{key!r} ({n} documents)" for key, n in sorted(keys.items()))
+        return (
+            f"No training document has a span in doc.spans[{self.key!r}]. Keys that are there: "
+            f"{present or 'none'}. Set spans_key of {self.name!r} to one of these, or write the "
+            "annotations under the key with `spacy spans convert --spans-key`."
+        )
+
+    def _report_and_set_bias(self, examples: Iterable[Example]) -> None:
+        """Count what the settings lose, warn once, and start the classifier at the positives'
+        rarity.
+        """
+        reach = Reach(self.labels)
+        learned = needs_boundary_scores(self.candidates)
+        for example in examples:
+            gold = self._gold(example)
+            # Learned candidates are not there yet: they can reach every length in their band.
+            listed = None if learned else split_offsets(self._list([example.predicted]))[0]
+            reach.add(example, gold, listed)
+        for message in reach.messages(self.name, self.key):
+            warnings.warn(SpansWarning(message), stacklevel=3)
+        bias = reach.rarity_bias()
+        if self.loss == "softmax":
+            bias = [0.0, *bias]
+        layer_shim(self.model.get_ref("classifier")).module.set_bias(bias)
+
+    def _follow_key_in_score_weights(self, nlp: Language) -> None:
+        """Weigh the scores of the key in use: weights are fixed when a factory is registered,
+        when no key is known yet.
+        """
+        weights: dict[str, float | None] = {
+            f"spans_{self.key}_{score}": weight
+            for score, weight in [("f", 1.0), ("p", 0.0), ("r", 0.0), ("candidate_recall", 0.0)]
+        }
+        meta = nlp.get_pipe_meta(self.name)
+        nlp._pipe_meta[self.name] = replace(
+            meta, default_score_weights=weights, scores=list(weights)
+        )
+
+    # Scoring
+
+    def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
+        """Score predicted spans, and the candidates that they were chosen from.
+
+        RETURNS (Dict[str, Any]): What the scorer returns, and `spans_{key}_candidate_recall`: the
+            share of gold spans that were candidates, None without gold.
+        """
+        examples = list(examples)
+        validate_examples(examples, "SpanEnumerator.score")
+        if self.scorer is None:
+            return {}
+        scores = self.scorer(examples, spans_key=self.key, **kwargs)
+        scores[f"spans_{self.key}_candidate_recall"] = self._candidate_recall(examples)
+        return scores
+
+    def _candidate_recall(self, examples: Sequence[Example]) -> float | None:
+        reach = Reach(self.labels)
+        for example in examples:
+            # A label that was never learned is a miss of the model, not of the candidates.
+            group = example.reference.spans.get(self.key, ())
+            gold = gold_spans(example, self.key, {span.label_: 0 for span in group})
+            reach.add(example, gold, split_offsets(self._list([example.predicted]))[0])
+        return reach.recall()
+
+    # Serialisation
+
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """Serialise settings that were changed, labels, vocab and weights."""
+        with self._only_changed_settings():
+            return super().to_bytes(exclude=exclude)
+
+    def to_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> None:
+        """Write settings that were changed, labels, vocab and weights to a folder."""
+        with self._only_changed_settings():
+            super().to_disk(path, exclude=exclude)
+
+    def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> "SpanEnumerator":
+        """Load what `to_bytes` made. RAISES (DataError): On weights that do not fit."""
+        super().from_bytes(bytes_data, exclude=exclude)
+        self._check_settings()
+        return self
+
+    def from_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> "SpanEnumerator":
+        """Load what `to_disk` wrote. RAISES (DataError): On weights that do not fit."""
+        super().from_disk(path, exclude=exclude)
+        self._check_settings()
+        return self
+
+    @contextmanager
+    def _only_changed_settings(self) -> Iterator[None]:
+        """Store only settings that differ from the config, so that editing or overriding the
+        config of a saved pipeline has an effect; those changed at run time are kept.
+        """
+        cfg = self.cfg
+        self.cfg = {
+            key: value
+            for key, value in cfg.items()
+            if key not in self._configured or value != self._configured[key]
+        }
+        try:
+            yield
+        finally:
+            self.cfg = cfg
+
+    # Helpers
+
+    @property
+    def _n_classes(self) -> int:
+        return len(self.labels) + (self.loss == "softmax")
+
+    def _to_numpy(self, candidates: Ragged) -> tuple[IntArray, IntArray]:
+        """Offsets (n, 2), also when a suggester of another package returns (0, 0); and counts."""
+        offsets = self.model.ops.to_numpy(candidates.dataXd).reshape(-1, 2)
+        return offsets, self.model.ops.to_numpy(candidates.lengths)
+
+    def _require_initialized(self) -> None:
+        if not self.labels or layer_shim(self.model.get_ref("classifier")).module is None:
+            raise SpansError(
+                f"The component {self.name!r} has no labels or no weights yet. Train it, load it, "
+                "or call nlp.initialize() with examples first."
+            )
+
+    def _write_candidates(self, docs: Sequence[Doc], candidates: Ragged, key: str) -> None:
+        for doc, own in zip(docs, split_offsets(candidates), strict=True):
+            write_candidates(doc, key, own)
+
+
+def _take(spans: SpanArrays, rows: Any) -> SpanArrays:
+    return SpanArrays(*(column[rows] for column in spans))

@@ -1,0 +1,119 @@
+"""Wrap a torch module as a thinc layer: sized late, stored safely, with a learning rate of its own.
+
+thinc's own wrapper wants the module before its sizes are known, and stores it with `torch.save`.
+Here the module is built at `initialize` (or when weights are loaded), and its weights travel as
+safetensors, which hold numbers and nothing that could be executed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import srsly
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from thinc.api import Model, Optimizer, PyTorchShim, get_torch_default_device, torch2xp, xp2torch
+from thinc.layers.pytorchwrapper import forward as pytorch_forward
+
+from spacy_spans.errors import DataError
+
+ModuleBuilder = Callable[[int, int], torch.nn.Module]
+
+
+class TorchLayerShim(PyTorchShim):
+    """Holds the module, or None until its sizes are known.
+
+    thinc's optimizer has one learning rate for the whole pipeline, but layers that start from
+    nothing want a larger one than a pretrained encoder: `learn_rate_factor` multiplies it here.
+    """
+
+    def __init__(self, build: ModuleBuilder, learn_rate_factor: float) -> None:
+        self.build = build
+        self.learn_rate_factor = learn_rate_factor
+        self.sizes: tuple[int, int] | None = None
+        super().__init__(None, serialize_model=self._serialize, deserialize_model=self._deserialize)
+
+    @property
+    def module(self) -> Any:
+        return self._model
+
+    def build_module(self, n_in: int, n_out: int) -> None:
+        self.set_module(self.build(n_in, n_out), n_in, n_out)
+
+    def set_module(self, module: torch.nn.Module, n_in: int, n_out: int) -> None:
+        self._model = module.to(get_torch_default_device())
+        self.sizes = (n_in, n_out)
+
+    def finish_update(self, optimizer: Optimizer) -> None:
+        """As thinc's, with the learning rate scaled."""
+        if self._model is None:
+            return
+        for name, parameter in self._model.named_parameters():
+            if parameter.grad is not None:
+                updated, _ = optimizer(
+                    (self.id, name),
+                    torch2xp(parameter.data),
+                    torch2xp(parameter.grad),
+                    lr_scale=self.learn_rate_factor,
+                )
+                parameter.data = xp2torch(updated, requires_grad=True, device=parameter.device)
+                parameter.grad.zero_()
+
+    def _serialize(self, module: torch.nn.Module | None) -> bytes:
+        if module is None:
+            return b""
+        state = {name: value.contiguous() for name, value in module.state_dict().items()}
+        return srsly.msgpack_dumps({"sizes": self.sizes, "weights": save_tensors(state)})
+
+    def _deserialize(
+        self, module: torch.nn.Module | None, data: bytes, device: "torch.device"
+    ) -> torch.nn.Module | None:
+        if not data:
+            return None
+        try:
+            message = srsly.msgpack_loads(data)
+            n_in, n_out = message["sizes"]
+            module = self.build(n_in, n_out)
+            module.load_state_dict(load_tensors(message["weights"]))
+        except (SafetensorError, RuntimeError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"The stored weights cannot be read into this model ({error}). They are damaged, "
+                "or were saved with other [model] settings: restore the config they were trained "
+                "with, or train again."
+            ) from error
+        self.sizes = (n_in, n_out)
+        return module.to(device)
+
+
+def torch_layer(
+    name: str,
+    build: ModuleBuilder,
+    convert_inputs: Callable,
+    convert_outputs: Callable,
+    *,
+    init: Callable,
+    learn_rate_factor: float = 1.0,
+) -> Model:
+    """Make a thinc layer of a torch module that is built when its sizes are known.
+
+    build (Callable): Makes the module from input and output width.
+    convert_inputs, convert_outputs (Callable): As for `thinc.api.PyTorchWrapper`.
+    init (Callable): thinc's `init`; has to call `layer_shim(model).build_module`.
+    learn_rate_factor (float): Multiplies the optimizer's learning rate.
+    """
+    return Model(
+        name,
+        pytorch_forward,
+        init=init,
+        attrs={"convert_inputs": convert_inputs, "convert_outputs": convert_outputs},
+        shims=[TorchLayerShim(build, learn_rate_factor)],
+        dims={"nI": None, "nO": None},
+    )
+
+
+def layer_shim(model: Model) -> TorchLayerShim:
+    """The shim of a layer made by `torch_layer`."""
+    shim = model.shims[0]
+    assert isinstance(shim, TorchLayerShim)
+    return shim
