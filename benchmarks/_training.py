@@ -107,6 +107,7 @@ def train(
         "n_threads": n_threads,
     }
     if not max_steps:
+        output.parent.mkdir(parents=True, exist_ok=True)
         nlp.to_disk(output)
         result |= score(nlp, read_corpus(corpus / "dev.jsonl"))
     return result

@@ -48,7 +48,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     # A link is followed: its target is replaced, not the link.
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    # Hidden, so that spaCy does not read it as data; with the ending that some writers go by.
+    temporary = target.with_name(f".{target.stem}.{secrets.token_hex(4)}.tmp{target.suffix}")
     try:
         yield temporary
         os.replace(temporary, target)

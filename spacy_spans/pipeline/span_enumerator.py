@@ -9,22 +9,19 @@ classifier recomputes chunks on the way back) and sends one gradient back throug
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 from spacy.language import Language
-from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.vocab import Vocab
 from thinc.api import Model, Optimizer, set_dropout_rate
 from thinc.types import Floats2d, Ragged
 
-from spacy_spans.alignment import GoldSpans, count_keys, gold_spans, join_gold
+from spacy_spans.alignment import GoldSpans, gold_spans, join_gold
 from spacy_spans.candidates import (
     add_candidates,
     keep_within_runs,
@@ -41,6 +38,7 @@ from spacy_spans.kernels.enumeration import batch_offsets
 from spacy_spans.kernels.losses import sigmoid, sigmoid_loss, softmax, softmax_loss
 from spacy_spans.kernels.targets import boundary_targets, span_targets, with_null_class
 from spacy_spans.pipeline.reach import Reach
+from spacy_spans.pipeline.spans_pipe import SpansPipe
 from spacy_spans.torch_layer import layer_shim
 from spacy_spans.types import CandidateFunction, FloatArray, IntArray, SpanArrays
 
@@ -48,6 +46,7 @@ from spacy_spans.types import CandidateFunction, FloatArray, IntArray, SpanArray
 SPANS_PER_BLOCK = 1 << 16
 OVERLAP_POLICIES = ("any", "nested", "flat")
 LOSSES = ("sigmoid", "softmax")
+SCORE_WEIGHTS: dict[str, float | None] = {"f": 1.0, "p": 0.0, "r": 0.0, "candidate_recall": 0.0}
 # Documents that model layers see to infer their sizes.
 N_SAMPLE_DOCS = 10
 
@@ -66,7 +65,7 @@ class Prediction(NamedTuple):
     boundary_scores: list[FloatArray] | None
 
 
-class SpanEnumerator(TrainablePipe):
+class SpanEnumerator(SpansPipe):
     """Label candidate spans of any length; nested and overlapping ones by default.
 
     Writes `doc.spans[spans_key]` with `attrs["scores"]`, one probability per span.
@@ -116,10 +115,15 @@ class SpanEnumerator(TrainablePipe):
         scorer (Optional[Callable]): The scoring method.
         RAISES (SettingsError): On settings out of range.
         """
-        self.vocab = vocab
-        self.model = model
+        settings = {
+            "spans_key": spans_key,
+            "threshold": threshold,
+            "label_thresholds": dict(label_thresholds or {}),
+            "overlap": overlap,
+            "top_k": top_k,
+        }
+        super().__init__(vocab, model, name, settings)
         self.candidates = candidates
-        self.name = name
         self.scorer = scorer
         self.kept_key = kept_key
         self.within_kept = within_kept
@@ -128,19 +132,15 @@ class SpanEnumerator(TrainablePipe):
         self.add_gold_candidates = add_gold_candidates
         self.negative_ratio = negative_ratio
         self.boundary_smoothing = boundary_smoothing
-        # What may change after training, and is then stored with the weights. Read at prediction
-        # time, because `spacy find-threshold` rewrites it.
-        self._configured: dict[str, Any] = {
-            "spans_key": spans_key,
-            "threshold": threshold,
-            "label_thresholds": dict(label_thresholds or {}),
-            "overlap": overlap,
-            "top_k": top_k,
-        }
-        self.cfg: dict[str, Any] = {"labels": [], **self._configured}
-        self._check_settings()
+        self.check_settings()
 
-    def _check_settings(self) -> None:
+    @property
+    def n_classes(self) -> int:
+        """One for each label; with "softmax" one more, the first, for no label."""
+        return len(self.labels) + (self.loss == "softmax")
+
+    def check_settings(self) -> None:
+        """Raise SettingsError on settings out of range."""
         cfg = self.cfg
         if self.loss not in LOSSES:
             raise SettingsError(f"Got loss = {self.loss!r}. Expected one of {LOSSES}.")
@@ -165,36 +165,6 @@ class SpanEnumerator(TrainablePipe):
             raise SettingsError(
                 f"Got negative_ratio = {self.negative_ratio}. Expected above 0, or null for all."
             )
-
-    @property
-    def key(self) -> str:
-        """The spans key that is learned and written."""
-        return str(self.cfg["spans_key"])
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels, in the order of the model's outputs."""
-        return tuple(self.cfg["labels"])
-
-    @property
-    def label_data(self) -> list[str]:
-        """What `spacy init labels` stores, and `initialize` takes as `labels`."""
-        return list(self.labels)
-
-    def add_label(self, label: str) -> int:
-        """Add a label; after `initialize` as well, with an output that starts from nothing.
-
-        RETURNS (int): 0 if the label was there already, otherwise 1.
-        """
-        if not isinstance(label, str):
-            raise SettingsError(f"Got the label {label!r}. Expected a string.")
-        if label in self.labels:
-            return 0
-        self.cfg["labels"].append(label)
-        self.vocab.strings.add(label)
-        if self.model.has_dim("nO"):
-            self.set_output(self._n_classes)
-        return 1
 
     # Prediction
 
@@ -386,7 +356,7 @@ class SpanEnumerator(TrainablePipe):
         return self._loss(docs, gold, candidates, logits, None)
 
     def _gold(self, example: Example) -> GoldSpans:
-        return gold_spans(example, self.key, {label: i for i, label in enumerate(self.labels)})
+        return gold_spans(example, self.key, self.label_ids)
 
     def _training_candidates(
         self, docs: Sequence[Doc], gold: Sequence[GoldSpans], tokens: Floats2d
@@ -455,36 +425,13 @@ class SpanEnumerator(TrainablePipe):
         RAISES (SpansError): When no document has the spans key, or no labels are found.
         """
         validate_get_examples(get_examples, "SpanEnumerator.initialize")
-        for label in labels if labels is not None else self._read_labels(get_examples()):
-            if label not in self.cfg["labels"]:
-                self.cfg["labels"].append(label)
-                self.vocab.strings.add(label)
-        if not self.labels:
-            raise SpansError(self._no_spans_message(get_examples()))
+        self.set_labels(get_examples(), labels)
         self._thresholds()
         sample = [example.predicted for example in islice(get_examples(), N_SAMPLE_DOCS)]
-        self.model.set_dim("nO", self._n_classes)
+        self.model.set_dim("nO", self.n_classes)
         self.model.initialize(X=(sample, None))
         self._report_and_set_bias(get_examples())
-        if nlp is not None and self.name in nlp.component_names:
-            self._follow_key_in_score_weights(nlp)
-
-    def _read_labels(self, examples: Iterable[Example]) -> list[str]:
-        labels = {
-            span.label_
-            for example in examples
-            for span in example.reference.spans.get(self.key, ())
-        }
-        return sorted(labels)
-
-    def _no_spans_message(self, examples: Iterable[Example]) -> str:
-        keys = count_keys(list(examples))
-        present = ", ".join(f"{key!r} ({n} documents)" for key, n in sorted(keys.items()))
-        return (
-            f"No training document has a span in doc.spans[{self.key!r}]. Keys that are there: "
-            f"{present or 'none'}. Set spans_key of {self.name!r} to one of these, or write the "
-            "annotations under the key with `spacy spans convert --spans-key`."
-        )
+        self.follow_key_in_score_weights(nlp, SCORE_WEIGHTS)
 
     def _report_and_set_bias(self, examples: Iterable[Example]) -> None:
         """Count what the settings lose, warn once, and start the classifier at the positives'
@@ -503,19 +450,6 @@ class SpanEnumerator(TrainablePipe):
         if self.loss == "softmax":
             bias = [0.0, *bias]
         layer_shim(self.model.get_ref("classifier")).module.set_bias(bias)
-
-    def _follow_key_in_score_weights(self, nlp: Language) -> None:
-        """Weigh the scores of the key in use: weights are fixed when a factory is registered,
-        when no key is known yet.
-        """
-        weights: dict[str, float | None] = {
-            f"spans_{self.key}_{score}": weight
-            for score, weight in [("f", 1.0), ("p", 0.0), ("r", 0.0), ("candidate_recall", 0.0)]
-        }
-        meta = nlp.get_pipe_meta(self.name)
-        nlp._pipe_meta[self.name] = replace(
-            meta, default_score_weights=weights, scores=list(weights)
-        )
 
     # Scoring
 
@@ -542,51 +476,7 @@ class SpanEnumerator(TrainablePipe):
             reach.add(example, gold, split_offsets(self._list([example.predicted]))[0])
         return reach.recall()
 
-    # Serialisation
-
-    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Serialise settings that were changed, labels, vocab and weights."""
-        with self._only_changed_settings():
-            return super().to_bytes(exclude=exclude)
-
-    def to_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> None:
-        """Write settings that were changed, labels, vocab and weights to a folder."""
-        with self._only_changed_settings():
-            super().to_disk(path, exclude=exclude)
-
-    def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> "SpanEnumerator":
-        """Load what `to_bytes` made. RAISES (DataError): On weights that do not fit."""
-        super().from_bytes(bytes_data, exclude=exclude)
-        self._check_settings()
-        return self
-
-    def from_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> "SpanEnumerator":
-        """Load what `to_disk` wrote. RAISES (DataError): On weights that do not fit."""
-        super().from_disk(path, exclude=exclude)
-        self._check_settings()
-        return self
-
-    @contextmanager
-    def _only_changed_settings(self) -> Iterator[None]:
-        """Store only settings that differ from the config, so that editing or overriding the
-        config of a saved pipeline has an effect; those changed at run time are kept.
-        """
-        cfg = self.cfg
-        self.cfg = {
-            key: value
-            for key, value in cfg.items()
-            if key not in self._configured or value != self._configured[key]
-        }
-        try:
-            yield
-        finally:
-            self.cfg = cfg
-
     # Helpers
-
-    @property
-    def _n_classes(self) -> int:
-        return len(self.labels) + (self.loss == "softmax")
 
     def _to_numpy(self, candidates: Ragged) -> tuple[IntArray, IntArray]:
         """Offsets (n, 2), also when a suggester of another package returns (0, 0); and counts."""
