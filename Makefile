@@ -27,7 +27,7 @@ check: $(VENV)/.test
 wheel-test:
 	rm -rf $(VENV)-wheel build/wheel-test
 	$(PYTHON) -m venv $(VENV)-wheel
-	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) dist/*.whl pytest
+	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) dist/*.whl pytest hypothesis
 	mkdir -p build/wheel-test
 	cp -r tests build/wheel-test/
 	cd build/wheel-test && $(CURDIR)/$(VENV)-wheel/bin/python -m pytest tests -m installed -W error --import-mode=importlib -p no:cacheprovider -c /dev/null --rootdir .

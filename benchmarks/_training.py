@@ -8,8 +8,9 @@ import json
 import math
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import spacy
 import torch
@@ -29,13 +30,15 @@ def read_corpus(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
-def reference_doc(nlp: Language, record: dict[str, Any]) -> Doc:
+def reference_doc(nlp: Language, record: dict[str, Any], keys: list[str]) -> Doc:
     doc = nlp.make_doc(record["text"])
     spans = (
         doc.char_span(s["start"], s["end"], label=s["label"], alignment_mode="contract")
         for s in record["spans"]
     )
-    doc.spans[SPANS_KEY] = [span for span in spans if span is not None]
+    aligned = [span for span in spans if span is not None]
+    for key in keys:
+        doc.spans[key] = aligned
     return doc
 
 
@@ -59,22 +62,23 @@ def word_batches(docs: list[Doc], *, shuffle: bool) -> Iterator[list[Doc]]:
 def train(
     config: Config,
     corpus: Path,
-    output: Path,
+    output: Path | None,
     *,
     seed: int,
     epochs: int,
     learn_rate: float,
     max_steps: int = 0,
     n_threads: int = 2,
+    keys: list[str] | None = None,
 ) -> dict[str, Any]:
-    """Train `config` for `epochs`, return F1 on dev at the best threshold and words/s."""
+    """Train `config` for `epochs`; return words/s and, after a whole training, scores on dev."""
+    keys = keys or [SPANS_KEY]
     torch.set_num_threads(n_threads)
     fix_random_seed(seed)
     nlp = spacy.util.load_model_from_config(config, auto_fill=True)
-    docs = [reference_doc(nlp, record) for record in read_corpus(corpus / "train.jsonl")]
+    docs = [reference_doc(nlp, record, keys) for record in read_corpus(corpus / "train.jsonl")]
     nlp.initialize(lambda: [Example(nlp.make_doc(doc.text), doc) for doc in docs])
-    n_batches = sum(1 for _ in word_batches(docs, shuffle=False))
-    total = epochs * n_batches
+    total = epochs * sum(1 for _ in word_batches(docs, shuffle=False))
     optimizer = Adam(
         learn_rate=warmup_linear(learn_rate, max(1, total // 10), total),
         L2=0.01,
@@ -82,54 +86,56 @@ def train(
         grad_clip=1.0,
     )
     n_words = n_steps = 0
-    losses: dict[str, float] = {}
     start = time.perf_counter()
     for epoch in range(epochs):
         for batch in word_batches(docs, shuffle=True):
             examples = [Example(nlp.make_doc(doc.text), doc) for doc in batch]
             losses = nlp.update(examples, sgd=optimizer, drop=0.1)
+            if not all(math.isfinite(loss) for loss in losses.values()):
+                raise ValueError(f"Loss is not finite at step {n_steps}: {losses}")
             optimizer.step_schedules()
             n_words += sum(len(doc) for doc in batch)
             n_steps += 1
-            if not all(math.isfinite(loss) for loss in losses.values()):
-                raise ValueError(f"Loss is not finite at step {n_steps}: {losses}")
             if n_steps == max_steps:
                 break
-        print(f"epoch {epoch + 1}/{epochs} {losses}", flush=True)
+        print(f"epoch {epoch + 1}/{epochs}, {n_words / (time.perf_counter() - start):.0f} words/s")
         if n_steps == max_steps:
             break
-    seconds = time.perf_counter() - start
     result: dict[str, Any] = {
-        "train_words_per_second": n_words / seconds,
+        "train_words_per_second": n_words / (time.perf_counter() - start),
         "steps": n_steps,
         "batch_words": BATCH_WORDS,
         "learn_rate": learn_rate,
         "n_threads": n_threads,
     }
     if not max_steps:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        nlp.to_disk(output)
-        result |= score(nlp, read_corpus(corpus / "dev.jsonl"))
+        if output is not None:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            nlp.to_disk(output)
+        records = read_corpus(corpus / "dev.jsonl")
+        docs = list(nlp.pipe([record["text"] for record in records], batch_size=8))
+        scores = {key: score_key(docs, records, key) for key in keys}
+        result |= scores[SPANS_KEY] if SPANS_KEY in scores else {"scores": scores}
     return result
 
 
-def score(nlp: Language, records: list[dict[str, Any]]) -> dict[str, Any]:
+def score_key(docs: list[Doc], records: list[dict[str, Any]], key: str) -> dict[str, Any]:
     """Strict micro P/R/F against the gold characters, at every threshold; the best is named.
 
     Gold that no token boundary meets counts as missed, for both sides.
     """
     gold = [{(s["start"], s["end"], s["label"]) for s in r["spans"]} for r in records]
     predicted = []
-    for doc in nlp.pipe([record["text"] for record in records], batch_size=8):
-        group = doc.spans[SPANS_KEY]
-        keys = [(span.start_char, span.end_char, span.label_) for span in group]
-        predicted.append(list(zip(keys, group.attrs.get("scores", []), strict=True)))
+    for doc in docs:
+        group = doc.spans[key]
+        found = [(span.start_char, span.end_char, span.label_) for span in group]
+        predicted.append(list(zip(found, group.attrs.get("scores", []), strict=True)))
     curve = {}
     n_gold = sum(len(keys) for keys in gold)
     for threshold in THRESHOLDS:
         hits = n_predicted = 0
         for keys, scored in zip(gold, predicted, strict=True):
-            kept = {key for key, value in scored if value >= threshold}
+            kept = {found for found, value in scored if value >= threshold}
             hits += len(kept & keys)
             n_predicted += len(kept)
         curve[str(threshold)] = {

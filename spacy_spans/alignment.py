@@ -100,7 +100,7 @@ def _same_tokens(example: Example) -> bool:
 def _token_ranges(alignment) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """First and last aligned token and number of aligned tokens, for each token."""
     lengths = np.asarray(alignment.lengths)
-    data = np.append(np.asarray(alignment.dataXd), 0)
+    data = np.append(np.asarray(alignment.data), 0)
     ends = np.cumsum(lengths)
     last_row = np.minimum(np.maximum(ends - 1, 0), len(data) - 1)
     first_row = np.minimum(ends - lengths, len(data) - 1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from spacy.tokens import Doc
 from thinc.api import ArgsKwargs, Dropout, Model, chain, list2ragged, torch2xp, xp2torch
@@ -12,7 +12,7 @@ from spacy_spans.errors import SettingsError
 from spacy_spans.kernels.enumeration import batch_offsets
 from spacy_spans.modules.span_classifier import SpanClassifier
 from spacy_spans.modules.token_projector import TokenProjector
-from spacy_spans.torch_layer import layer_shim, torch_layer
+from spacy_spans.torch_layer import ModuleBuilder, layer_shim, torch_layer
 
 
 def build_span_enumerator_v1(
@@ -39,10 +39,33 @@ def build_span_enumerator_v1(
             f"Got hidden_width = {hidden_width}, context_window = {context_window}, "
             f"learn_rate_factor = {learn_rate_factor}. Expected at least 1, at least 0, above 0."
         )
-    token_width = 3 * hidden_width + 2
+    return assemble_span_enumerator(
+        tok2vec,
+        lambda n_in, n_out: TokenProjector(n_in, hidden_width, context_window),
+        lambda n_in, n_out: SpanClassifier(hidden_width, n_out),
+        token_width=3 * hidden_width + 2,
+        learn_rate_factor=learn_rate_factor,
+    )
+
+
+def assemble_span_enumerator(
+    tok2vec: Model[list[Doc], list[Floats2d]],
+    build_projector: ModuleBuilder,
+    build_classifier: ModuleBuilder,
+    *,
+    token_width: int,
+    learn_rate_factor: float,
+) -> Model[tuple[list[Doc], Ragged], Floats2d]:
+    """Wire a token module and a span module into the model that `span_enumerator` runs.
+
+    build_projector (Callable): Makes the module from (n_tokens, width) and lengths to
+        (n_tokens, token_width), the last two columns being the start and the end score.
+    build_classifier (Callable): Makes the module from (n_tokens, token_width) and offsets
+        (n_spans, 2) to logits (n_spans, n_classes).
+    """
     projector = torch_layer(
         "token_projector",
-        lambda n_in, n_out: TokenProjector(n_in, hidden_width, context_window),
+        build_projector,
         _ragged_to_torch,
         _floats_from_torch,
         init=partial(_init_projector, token_width=token_width),
@@ -50,7 +73,7 @@ def build_span_enumerator_v1(
     )
     classifier = torch_layer(
         "span_classifier",
-        lambda n_in, n_out: SpanClassifier(hidden_width, n_out),
+        build_classifier,
         _tokens_and_offsets_to_torch,
         _floats_from_torch,
         init=_init_classifier,
@@ -74,14 +97,13 @@ def _forward(
 ) -> tuple[Floats2d, Callable]:
     docs, candidates = docs_candidates
     tokens, backprop_tokens = model.get_ref("tokens")(docs, is_train)
+    ops: Any = model.ops  # thinc's stubs know no numpy arrays.
     offsets = batch_offsets(
-        model.ops.to_numpy(candidates.dataXd),
-        model.ops.to_numpy(candidates.lengths),
+        ops.to_numpy(candidates.dataXd),
+        ops.to_numpy(candidates.lengths),
         [len(doc) for doc in docs],
     )
-    logits, backprop_logits = model.get_ref("classifier")(
-        (tokens, model.ops.asarray2i(offsets)), is_train
-    )
+    logits, backprop_logits = model.get_ref("classifier")((tokens, ops.asarray(offsets)), is_train)
 
     def backprop(d_logits: Floats2d) -> tuple[Any, None]:
         return backprop_tokens(backprop_logits(d_logits)), None
@@ -93,7 +115,7 @@ def _init(model: Model, X: tuple[list[Doc], Ragged] | None = None, Y: Any = None
     docs = X[0] if X is not None else None
     model.get_ref("tokens").initialize(X=docs)
     classifier = model.get_ref("classifier")
-    classifier.set_dim("nO", model.get_dim("nO"))
+    classifier.set_dim("nO", model.get_dim("nO"), force=True)
     classifier.initialize()
     return model
 
@@ -102,8 +124,8 @@ def _init_projector(
     model: Model, X: Ragged | None = None, Y: Any = None, *, token_width: int
 ) -> Model:
     if X is not None:
-        model.set_dim("nI", X.dataXd.shape[1])
-    model.set_dim("nO", token_width)
+        model.set_dim("nI", cast(Floats2d, X.dataXd).shape[1], force=True)
+    model.set_dim("nO", token_width, force=True)
     layer_shim(model).build_module(model.get_dim("nI"), token_width)
     return model
 
@@ -141,7 +163,7 @@ def _tokens_and_offsets_to_torch(
     tokens, offsets = tokens_offsets
     args = (xp2torch(tokens, requires_grad=is_train), xp2torch(offsets))
 
-    def backprop(d_inputs: ArgsKwargs) -> Floats2d:
+    def backprop(d_inputs: ArgsKwargs) -> Any:
         return torch2xp(d_inputs.args[0])
 
     return ArgsKwargs(args=args, kwargs={}), backprop
@@ -149,7 +171,7 @@ def _tokens_and_offsets_to_torch(
 
 def _floats_from_torch(
     model: Model, inputs_outputs: tuple[Any, Any], is_train: bool
-) -> tuple[Floats2d, Callable]:
+) -> tuple[Any, Callable]:
     _, output = inputs_outputs
 
     def backprop(d_output: Floats2d) -> ArgsKwargs:

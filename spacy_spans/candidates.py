@@ -7,6 +7,7 @@ contributes no row, and the data is always of shape (n, 2).
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from spacy.tokens import Doc
@@ -194,6 +195,8 @@ def sample_candidates(
     RETURNS (tuple): The kept candidates, and a weight for each that makes them stand for all.
     """
     listed = split_offsets(candidates)
+    if not listed:
+        return candidates, np.zeros(0, dtype="f")
     masks = []
     for own, spans in zip(listed, positive, strict=True):
         mask = np.zeros(len(own), dtype=bool)
@@ -215,16 +218,17 @@ def split_offsets(candidates: Ragged) -> list[IntArray]:
     """
     ops = get_current_ops()
     offsets = ops.to_numpy(candidates.dataXd).reshape(-1, 2)
-    return np.split(offsets, np.cumsum(ops.to_numpy(candidates.lengths))[:-1])
+    return np.split(offsets, np.cumsum(ops.to_numpy(candidates.lengths)))[:-1]
 
 
 def to_ragged(listed: Sequence[IntArray], ops: Ops | None = None) -> Ragged:
     """Join the offsets of documents. An empty sequence gives data of shape (0, 2)."""
-    ops = ops if ops is not None else get_current_ops()
+    # thinc's stubs know no numpy arrays.
+    on_device: Any = ops if ops is not None else get_current_ops()
     offsets = [np.asarray(own, dtype="i").reshape(-1, 2) for own in listed]
     data = offsets[0] if len(offsets) == 1 else np.concatenate([*offsets, np.zeros((0, 2), "i")])
     lengths = np.asarray([len(own) for own in offsets], dtype="i")
-    return Ragged(ops.asarray2i(data), ops.asarray1i(lengths))
+    return Ragged(on_device.asarray(data), on_device.asarray(lengths))
 
 
 def read_boundary_scores(doc: Doc) -> FloatArray:

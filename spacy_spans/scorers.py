@@ -24,7 +24,7 @@ def score_spans(examples: Iterable[Example], *, spans_key: str, **kwargs: Any) -
     """
     examples = list(examples)
     attr = f"spans_{spans_key}"
-    common = {
+    common: dict[str, Any] = {
         "attr": attr,
         "getter": lambda doc, _: doc.spans.get(spans_key, []),
         "has_annotation": lambda doc: spans_key in doc.spans,

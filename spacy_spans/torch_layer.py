@@ -5,7 +5,8 @@ Here the module is built at `initialize` (or when weights are loaded), and its w
 safetensors, which hold numbers and nothing that could be executed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import srsly
@@ -51,14 +52,39 @@ class TorchLayerShim(PyTorchShim):
             return
         for name, parameter in self._model.named_parameters():
             if parameter.grad is not None:
+                value: Any = torch2xp(parameter.data)
+                gradient: Any = torch2xp(parameter.grad)
                 updated, _ = optimizer(
                     (self.id, name),
-                    torch2xp(parameter.data),
-                    torch2xp(parameter.grad),
+                    value,
+                    gradient,
                     lr_scale=self.learn_rate_factor,
                 )
                 parameter.data = xp2torch(updated, requires_grad=True, device=parameter.device)
                 parameter.grad.zero_()
+
+    @contextmanager
+    def use_params(self, params: dict) -> Iterator[None]:
+        """Use other weights for a while, e.g. averaged ones.
+
+        thinc looks for keys here that its optimizer does not write, so averages would be ignored.
+        """
+        parameters = dict(self._model.named_parameters()) if self._model is not None else {}
+        given = {name: params[self.id, name] for name in parameters if (self.id, name) in params}
+        backup = {name: parameters[name].data for name in given}
+        try:
+            for name, value in given.items():
+                device = parameters[name].device
+                parameters[name].data = xp2torch(value, device=device).clone()
+            yield
+        finally:
+            for name, value in backup.items():
+                parameters[name].data = value
+
+    def to_device(self, device_type: str, device_id: int) -> None:
+        """Move the module, if there is one yet."""
+        if self._model is not None:
+            super().to_device(device_type, device_id)
 
     def _serialize(self, module: torch.nn.Module | None) -> bytes:
         if module is None:

@@ -8,6 +8,15 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the marks here, so that copied tests know them where there is no pyproject.toml."""
+    config.addinivalue_line(
+        "markers",
+        "installed: needs only the installed package, neither the source tree nor real corpora",
+    )
+    config.addinivalue_line("markers", "slow: trains or installs something; under two minutes")
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The root of the source tree."""

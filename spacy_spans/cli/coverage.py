@@ -1,17 +1,13 @@
 """`python -m spacy spans coverage`: a thin shell over spacy_spans.coverage."""
 
+import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from spacy_spans.cli._shared import (
-    blank_pipeline,
-    failures_exit,
-    show_progress,
-    write_atomically,
-    write_json,
-)
+from spacy_spans.cli._shared import exit_on_error
+from spacy_spans.files import check_writable, replacing, write_json
 
 
 def coverage_cli(
@@ -25,9 +21,11 @@ def coverage_cli(
             "all spans of up to 64 tokens"
         ),
     ] = 64_000,
-    json: Annotated[Optional[Path], typer.Option(help="Write the report to this file")] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Also write the report to this file, as JSON")
+    ] = None,
     plot: Annotated[
-        Optional[Path],
+        Path | None,
         typer.Option(help="Draw reach and cost to this image (.png, .svg, ...); needs matplotlib"),
     ] = None,
 ) -> None:
@@ -38,26 +36,34 @@ def coverage_cli(
     spans at the same place are nested and overlap. Candidates do not leave their document, or
     their sentence where the data has sentence boundaries.
     """
-    from spacy_spans import coverage
+    with exit_on_error("Cannot measure"):
+        from tqdm import tqdm
 
-    with failures_exit():
+        from spacy_spans import coverage
+        from spacy_spans.converters.convert import make_tokenizer
+
+        # What cannot be written is found before the work is done.
+        for path in (json_path, plot):
+            if path is not None:
+                check_writable(path)
         if plot is not None:
             coverage.require_matplotlib()
-        docs = coverage.read_docs(data, blank_pipeline(lang).vocab)
+        docs = coverage.read_docs(data, make_tokenizer(lang).vocab)
         report = coverage.measure_coverage(
-            show_progress(docs, unit="docs"), spans_key=spans_key, max_cost=max_cost
+            tqdm(docs, unit=" docs", leave=False, disable=None),
+            spans_key=spans_key,
+            max_cost=max_cost,
         )
+        # Printer.text would wrap the tables.
         typer.echo(coverage.format_report(report, unicode=_can_show("▁█")))
-        if json is not None:
-            write_json(json, {"data": str(data), **report})
+        if json_path is not None:
+            write_json(json_path, {"data": str(data), **report})
         if plot is not None:
-            with write_atomically(plot) as path:
-                coverage.plot_report(report, path)
+            with replacing(plot) as path:
+                coverage.plot_report(report, path, plot.suffix.lstrip(".") or "png")
 
 
 def _can_show(text: str) -> bool:
-    import sys
-
     try:
         text.encode(sys.stdout.encoding or "ascii")
     except (LookupError, UnicodeEncodeError):

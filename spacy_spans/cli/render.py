@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from spacy_spans.cli._shared import failures_exit, show_progress
+from spacy_spans.cli._shared import exit_on_error
 from spacy_spans.files import check_writable, replacing
 
 
@@ -18,19 +18,24 @@ def render_cli(
     title: Annotated[str, typer.Option(help="Heading of the page")] = "Gold and predicted spans",
 ) -> None:
     """Draw predicted spans beside gold ones, on one HTML page."""
-    with failures_exit():
-        check_writable(output)
+    with exit_on_error("Cannot render") as msg:
         from itertools import islice
+
+        from tqdm import tqdm
 
         from spacy_spans import viz
         from spacy_spans.coverage import read_docs
 
+        check_writable(output)
         nlp = viz.load_pipeline(pipeline)
         gold = list(islice(read_docs(data, nlp.vocab), limit))
-        predicted = list(show_progress(viz.predict(nlp, gold), total=len(gold), unit="docs"))
+        predicted = list(
+            tqdm(viz.predict(nlp, gold), total=len(gold), unit=" docs", leave=False, disable=None)
+        )
         viz.check_keys(gold, predicted, spans_key)
-        pairs = list(zip(gold, predicted, strict=True))
+        page = viz.render_page(
+            list(zip(gold, predicted, strict=True)), spans_key=spans_key, title=title
+        )
         with replacing(output) as path:
-            page = viz.render_page(pairs, spans_key=spans_key, title=title)
             path.write_text(page, encoding="utf8")
-        typer.echo(f"Wrote {len(pairs)} documents to {output}")
+        msg.good(f"Wrote {len(gold)} documents to {output}")

@@ -8,6 +8,8 @@ import numpy.typing as npt
 
 from spacy_spans.types import FloatArray, IntArray
 
+# Keeps 0.55 * 100, which is a little over 55 in floating point, from counting as 56.
+ROUNDING = 1e-9
 # Pairs looked at in one go: bounds the memory of `pair_boundaries` at some tens of megabytes.
 PAIRS_PER_BLOCK = 1 << 20
 
@@ -75,17 +77,23 @@ def run_limits(runs: IntArray, n_tokens: int) -> IntArray:
     return np.where(covered, ends, 0).astype("i")
 
 
-def batch_offsets(offsets: IntArray, counts: npt.ArrayLike, doc_lengths: npt.ArrayLike) -> IntArray:
+def batch_offsets(
+    offsets: IntArray, counts: npt.ArrayLike, doc_lengths: npt.ArrayLike, *, first_row: int = 0
+) -> IntArray:
     """Turn document-local offsets into offsets into the documents laid end to end.
 
     offsets (ndarray): Shape (n_spans, 2).
     counts (ArrayLike): Spans of each document. Shape (n_docs,).
     doc_lengths (ArrayLike): Tokens of each document. Shape (n_docs,).
+    first_row (int): Which of all spans the first one given is, to turn them block by block.
     RETURNS (ndarray): Shape (n_spans, 2), int32.
     """
     lengths = np.asarray(doc_lengths, dtype="i").reshape(-1)
     firsts = np.cumsum(lengths, dtype="i") - lengths
-    return offsets + np.repeat(firsts, np.asarray(counts, dtype="i")).reshape(-1, 1)
+    ends = np.cumsum(np.asarray(counts, dtype=np.int64))
+    rows = np.arange(first_row, first_row + len(offsets))
+    shifted: IntArray = offsets + firsts[np.searchsorted(ends, rows, side="right")].reshape(-1, 1)
+    return shifted
 
 
 def pair_boundaries(
@@ -112,7 +120,7 @@ def pair_boundaries(
     n_tokens = len(start_scores)
     if n_tokens == 0:
         return np.zeros((0, 2), dtype="i")
-    n_kept = min(n_tokens, max(1, math.ceil(ratio * n_tokens)))
+    n_kept = min(n_tokens, max(1, math.ceil(ratio * n_tokens - ROUNDING)))
     starts = np.sort(_best(start_scores, n_kept))
     lasts = np.sort(_best(end_scores, n_kept))
     # Lasts that a start can reach are a slice, since both are in text order.

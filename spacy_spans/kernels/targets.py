@@ -1,8 +1,11 @@
 """From gold spans and candidates to training targets and gradients."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
+from spacy_spans.kernels.enumeration import ROUNDING
 from spacy_spans.types import FloatArray, IntArray
 
 Keys = npt.NDArray[np.int64]
@@ -106,7 +109,7 @@ def sample_negatives(
     RETURNS (tuple): Kept rows, ascending, and the weight of each. Shapes (n_kept,).
     """
     rows = np.flatnonzero(~positive)
-    n_kept = min(len(rows), int(np.ceil(ratio * max(1, positive.sum()))))
+    n_kept = min(len(rows), math.ceil(ratio * max(1, int(positive.sum())) - ROUNDING))
     kept = random.choice(rows, size=n_kept, replace=False) if n_kept < len(rows) else rows
     weights = np.ones(len(positive), dtype="f")
     weights[kept] = len(rows) / max(1, n_kept)

@@ -6,8 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-# Spans scored in one go. Bounds memory, and keeps the working set inside the CPU's cache.
-SPANS_PER_CHUNK = 8192
+# Features of the spans scored in one go. Bounds memory, and keeps the working set in the cache:
+# four times as many took twice as long a span.
+FEATURES_PER_CHUNK = 1 << 18
+# Prefix sums over more tokens than this are subtracted in double precision.
+EXACT_IN_SINGLE = 512
 # Length 1 to 8 have an embedding each, longer ones share: four to each doubling.
 N_LENGTH_BUCKETS = 48
 
@@ -34,9 +37,9 @@ class SpanClassifier(nn.Module):
         offsets (Tensor): Half-open, into `tokens`. Shape (n_spans, 2).
         RETURNS (Tensor): Logits. Shape (n_spans, n_classes).
         """
-        if len(offsets) <= SPANS_PER_CHUNK:
+        chunks = offsets.split(max(1, FEATURES_PER_CHUNK // self.hidden))
+        if len(chunks) <= 1:
             return self._score(tokens, offsets)
-        chunks = offsets.split(SPANS_PER_CHUNK)
         if not torch.is_grad_enabled():
             return torch.cat([self._score(tokens, chunk) for chunk in chunks])
         # Many chunks: compute each again on the way back instead of keeping all of them.
@@ -61,20 +64,25 @@ class SpanClassifier(nn.Module):
         return new
 
     def _score(self, tokens: Tensor, offsets: Tensor) -> Tensor:
-        if len(offsets) == 0:
-            return self.classify(tokens.new_zeros(0, self.hidden))
+        features = self.combine(tokens, offsets) if len(offsets) else tokens[:0, : self.hidden]
+        logits: Tensor = self.classify(nn.functional.gelu(features))
+        return logits
+
+    def combine(self, tokens: Tensor, offsets: Tensor) -> Tensor:
+        """Add up what the tokens prepared. Shape (n_spans, hidden); at least one span."""
         # Only the tokens that these spans touch: prefix sums stay short, hence exact.
         low, high = int(offsets[:, 0].min()), int(offsets[:, 1].max())
-        tokens = tokens[low:high]
         starts, ends = offsets[:, 0] - low, offsets[:, 1] - low
-        start, end, content = tokens[:, : 3 * self.hidden].split(self.hidden, dim=1)
-        sums = nn.functional.pad(content.double().cumsum(0), (0, 0, 1, 0)).to(tokens.dtype)
+        start, end, content = tokens[low:high, : 3 * self.hidden].split(self.hidden, dim=1)
+        sums = nn.functional.pad(content.double().cumsum(0), (0, 0, 1, 0))
+        if high - low <= EXACT_IN_SINGLE:
+            sums = sums.to(tokens.dtype)
         lengths = ends - starts
-        features = sums.index_select(0, ends) - sums.index_select(0, starts)
-        features = features / lengths.unsqueeze(1)
-        features = features + start.index_select(0, starts) + end.index_select(0, ends - 1)
-        features = features + self.length(length_buckets(lengths))
-        return self.classify(nn.functional.gelu(features))
+        features = sums.index_select(0, ends)
+        features = features.sub_(sums.index_select(0, starts)).div_(lengths.unsqueeze(1))
+        features = features.to(tokens.dtype).add_(start.index_select(0, starts))
+        features = features.add_(end.index_select(0, ends - 1))
+        return features.add_(self.length(length_buckets(lengths)))
 
 
 def length_buckets(lengths: Tensor) -> Tensor:

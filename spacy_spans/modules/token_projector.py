@@ -36,7 +36,8 @@ class ContextLayer(nn.Module):
         for shift in range(1, 2 * window + 1):
             mixed = torch.addcmul(mixed, padded[shift : shift + n_centres], self.taps[shift])
         seen = mixed.index_select(0, rows - window)
-        return tokens + self.mix(nn.functional.gelu(seen))
+        mixed_in: Tensor = self.mix(nn.functional.gelu(seen))
+        return tokens + mixed_in
 
 
 class TokenProjector(nn.Module):
@@ -62,4 +63,5 @@ class TokenProjector(nn.Module):
         """
         if self.context is not None and len(tokens):
             tokens = self.context(tokens, lengths)
-        return self.project(tokens)
+        projected: Tensor = self.project(tokens)
+        return projected

@@ -21,7 +21,7 @@ from spacy.vocab import Vocab
 from thinc.api import Model, Optimizer, set_dropout_rate
 from thinc.types import Floats2d, Ragged
 
-from spacy_spans.alignment import GoldSpans, gold_spans, join_gold
+from spacy_spans.alignment import GoldSpans, gold_spans
 from spacy_spans.candidates import (
     add_candidates,
     keep_within_runs,
@@ -35,9 +35,9 @@ from spacy_spans.errors import SettingsError, SpansError, SpansWarning
 from spacy_spans.groups import write_candidates, write_group
 from spacy_spans.kernels.decoding import select_flat, select_nested
 from spacy_spans.kernels.enumeration import batch_offsets
-from spacy_spans.kernels.losses import sigmoid, sigmoid_loss, softmax, softmax_loss
-from spacy_spans.kernels.targets import boundary_targets, span_targets, with_null_class
+from spacy_spans.kernels.losses import sigmoid, softmax
 from spacy_spans.pipeline.reach import Reach
+from spacy_spans.pipeline.span_loss import boundary_loss, candidate_loss
 from spacy_spans.pipeline.spans_pipe import SpansPipe
 from spacy_spans.torch_layer import layer_shim
 from spacy_spans.types import CandidateFunction, FloatArray, IntArray, SpanArrays
@@ -182,8 +182,7 @@ class SpanEnumerator(SpansPipe):
         candidates = self._list_candidates(docs, tokens)
         offsets, counts = self._to_numpy(candidates)
         doc_lengths = [len(doc) for doc in docs]
-        found = self._above_threshold(tokens, batch_offsets(offsets, counts, doc_lengths))
-        rows, labels, scores = found
+        rows, labels, scores = self._above_threshold(tokens, offsets, counts, doc_lengths)
         bounds = np.searchsorted(rows, np.cumsum(counts))
         spans = [
             self._decode(SpanArrays(offsets[rows[low:high]], labels[low:high], scores[low:high]))
@@ -213,7 +212,7 @@ class SpanEnumerator(SpansPipe):
             tokens = self.model.get_ref("tokens").predict(docs)
             candidates = self._list_candidates(docs, tokens)
         else:
-            candidates = to_ragged([np.zeros((0, 2), "i") for _ in docs], self.model.ops)
+            candidates = to_ragged([np.zeros((0, 2), "i") for _ in docs], self._ops)
         self._write_candidates(docs, candidates, candidates_key)
 
     def _empty_prediction(self, docs: Sequence[Doc]) -> Prediction:
@@ -222,7 +221,7 @@ class SpanEnumerator(SpansPipe):
         learned = needs_boundary_scores(self.candidates)
         return Prediction(
             [empty for _ in docs],
-            to_ragged([nothing for _ in docs], self.model.ops) if self.candidates_key else None,
+            to_ragged([nothing for _ in docs], self._ops) if self.candidates_key else None,
             [np.zeros((0, 2), "f") for _ in docs] if learned else None,
         )
 
@@ -234,7 +233,7 @@ class SpanEnumerator(SpansPipe):
         return self._list(docs)
 
     def _list(self, docs: Sequence[Doc]) -> Ragged:
-        candidates = self.candidates(docs, ops=self.model.ops)
+        candidates = self.candidates(docs, ops=self._ops)
         if self.within_kept:
             candidates = keep_within_runs(candidates, docs, self.kept_key)
         return candidates
@@ -245,29 +244,32 @@ class SpanEnumerator(SpansPipe):
         if not needs_boundary_scores(self.candidates):
             return None
         ends = np.cumsum([len(doc) for doc in docs])
-        return [
-            part.copy() for part in np.split(self.model.ops.to_numpy(tokens[:, -2:]), ends[:-1])
-        ]
+        return [part.copy() for part in np.split(self._ops.to_numpy(tokens[:, -2:]), ends[:-1])]
 
     def _above_threshold(
-        self, tokens: Floats2d, offsets: IntArray
-    ) -> tuple[IntArray, IntArray, FloatArray]:
+        self, tokens: Floats2d, offsets: IntArray, counts: IntArray, doc_lengths: Sequence[int]
+    ) -> tuple[Any, Any, Any]:
         """Score candidates block by block; keep row, label and score of what is likely enough."""
         classifier = self.model.get_ref("classifier")
-        thresholds = self.model.ops.asarray1f(self._thresholds())
+        thresholds = self._ops.asarray(np.asarray(self._thresholds(), dtype="f"))
         found = []
         for first in range(0, len(offsets), SPANS_PER_BLOCK):
-            block = self.model.ops.asarray2i(offsets[first : first + SPANS_PER_BLOCK])
-            scores = self._probabilities(classifier.predict((tokens, block)))
+            block = batch_offsets(
+                offsets[first : first + SPANS_PER_BLOCK], counts, doc_lengths, first_row=first
+            )
+            logits = classifier.predict((tokens, self._ops.asarray(block)))
+            scores = self._probabilities(logits)
             rows, labels = (scores >= thresholds).nonzero()
             found.append((rows + first, labels, scores[rows, labels]))
         if not found:
             return np.zeros(0, "i"), np.zeros(0, "i"), np.zeros(0, "f")
-        to_numpy = self.model.ops.to_numpy
-        rows, labels, scores = (
-            np.concatenate([to_numpy(part) for part in parts]) for parts in zip(*found, strict=True)
+        to_numpy = self._ops.to_numpy
+        rows, labels, scores = zip(*found, strict=True)
+        return (
+            np.concatenate([to_numpy(part) for part in rows]),
+            np.concatenate([to_numpy(part) for part in labels]),
+            np.concatenate([to_numpy(part) for part in scores]),
         )
-        return rows, labels, scores
 
     def _probabilities(self, logits: Floats2d) -> Floats2d:
         if self.loss == "sigmoid":
@@ -320,18 +322,19 @@ class SpanEnumerator(SpansPipe):
         tokens, backprop_tokens = self.model.get_ref("tokens").begin_update(docs)
         gold = [self._gold(example) for example in examples]
         candidates, weights = self._training_candidates(docs, gold, tokens)
-        d_tokens = self.model.ops.alloc2f(*tokens.shape)
+        d_tokens = self._ops.alloc2f(*tokens.shape)
         loss = 0.0
         if candidates.dataXd.shape[0]:
             offsets = batch_offsets(*self._to_numpy(candidates), [len(doc) for doc in docs])
             logits, backprop_logits = self.model.get_ref("classifier").begin_update(
-                (tokens, self.model.ops.asarray2i(offsets))
+                (tokens, self._ops.asarray(offsets))
             )
             loss, d_logits = self._loss(docs, gold, candidates, logits, weights)
             d_tokens = d_tokens + backprop_logits(d_logits)
         if needs_boundary_scores(self.candidates):
-            boundary_loss, d_scores = self._boundary_loss(docs, gold, tokens[:, -2:])
-            loss += boundary_loss
+            doc_lengths = [len(doc) for doc in docs]
+            extra_loss, d_scores = boundary_loss(gold, doc_lengths, tokens[:, -2:], ops=self._ops)
+            loss += extra_loss
             d_tokens[:, -2:] += d_scores
         backprop_tokens(d_tokens)
         if sgd is not None:
@@ -378,35 +381,18 @@ class SpanEnumerator(SpansPipe):
         logits: Floats2d,
         weights: FloatArray | None,
     ) -> tuple[float, Floats2d]:
-        """Summed over candidates, divided by tokens: a document's length scales nothing."""
         doc_lengths = [len(doc) for doc in docs]
-        gold_offsets, gold_labels = join_gold(gold, doc_lengths)
-        targets = span_targets(
+        return candidate_loss(
+            gold,
+            doc_lengths,
             batch_offsets(*self._to_numpy(candidates), doc_lengths),
-            gold_offsets,
-            gold_labels,
+            logits,
             n_labels=len(self.labels),
+            softmax=self.loss == "softmax",
             boundary_smoothing=self.boundary_smoothing,
+            weights=weights,
+            ops=self._ops,
         )
-        if self.loss == "softmax":
-            targets = with_null_class(targets)
-        targets = self.model.ops.asarray2f(targets)
-        loss, gradient = (sigmoid_loss if self.loss == "sigmoid" else softmax_loss)(logits, targets)
-        if weights is not None:
-            scale = self.model.ops.asarray1f(weights).reshape(-1, 1)
-            loss = loss.reshape(len(weights), -1) * scale
-            gradient = gradient * scale
-        n_tokens = max(1, sum(doc_lengths))
-        return float(loss.sum()) / n_tokens, gradient / n_tokens
-
-    def _boundary_loss(
-        self, docs: Sequence[Doc], gold: Sequence[GoldSpans], scores: Floats2d
-    ) -> tuple[float, Floats2d]:
-        doc_lengths = [len(doc) for doc in docs]
-        n_tokens = sum(doc_lengths)
-        targets = boundary_targets(join_gold(gold, doc_lengths)[0], n_tokens)
-        loss, gradient = sigmoid_loss(scores, self.model.ops.asarray2f(targets))
-        return float(loss.sum()) / n_tokens, gradient / n_tokens
 
     # Initialisation
 
@@ -428,8 +414,8 @@ class SpanEnumerator(SpansPipe):
         self.set_labels(get_examples(), labels)
         self._thresholds()
         sample = [example.predicted for example in islice(get_examples(), N_SAMPLE_DOCS)]
-        self.model.set_dim("nO", self.n_classes)
-        self.model.initialize(X=(sample, None))
+        self.model.set_dim("nO", self.n_classes, force=True)
+        self.model.initialize(X=(sample, to_ragged([], self._ops)))
         self._report_and_set_bias(get_examples())
         self.follow_key_in_score_weights(nlp, SCORE_WEIGHTS)
 
@@ -478,10 +464,15 @@ class SpanEnumerator(SpansPipe):
 
     # Helpers
 
+    @property
+    def _ops(self) -> Any:
+        """thinc's array operations; untyped, since its stubs know no numpy arrays."""
+        return self.model.ops
+
     def _to_numpy(self, candidates: Ragged) -> tuple[IntArray, IntArray]:
         """Offsets (n, 2), also when a suggester of another package returns (0, 0); and counts."""
-        offsets = self.model.ops.to_numpy(candidates.dataXd).reshape(-1, 2)
-        return offsets, self.model.ops.to_numpy(candidates.lengths)
+        offsets = self._ops.to_numpy(candidates.dataXd).reshape(-1, 2)
+        return offsets, self._ops.to_numpy(candidates.lengths)
 
     def _require_initialized(self) -> None:
         if not self.labels or layer_shim(self.model.get_ref("classifier")).module is None:

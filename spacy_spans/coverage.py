@@ -1,0 +1,488 @@
+"""What gold spans look like, which candidates reach them, and what those candidates cost.
+
+`measure_coverage` turns documents into a report of plain numbers, `recommend` reads a setting off
+it, `format_report` and `plot_report` show it.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from spacy.tokens import Doc, DocBin
+from spacy.vocab import Vocab
+from wasabi.tables import table
+
+from spacy_spans.errors import DataError, SettingsError
+from spacy_spans.kernels import coverage as kernel
+
+Report: TypeAlias = dict[str, Any]
+
+# None: as long as the document (or sentence).
+MAX_LENGTHS: tuple[int | None, ...] = (4, 8, 12, 16, 24, 32, 64, 128, None)
+# Lower ends of the length classes of histograms: 1, 2, 3, 4, 5-8, 9-16, ...
+HISTOGRAM_EDGES = (1, 2, 3, 4, 5, 9, 17, 33, 65, 129)
+REACH_WANTED = 0.99
+# All spans of up to 64 tokens. There the classifier costs about a tenth of a six-layer encoder's
+# time and grows in proportion; boundary-pruned candidates cost the same at any length.
+MAX_COST = 64_000
+# A tagger has no length limit, but cannot give two overlapping spans of one label: it is worth
+# naming where spans are long and at most this share overlaps.
+LONG_MEAN_LENGTH = 16.0
+FEW_OVERLAPS = 0.05
+
+
+def read_docs(path: Path, vocab: Vocab) -> Iterator[Doc]:
+    """Read documents one by one from a .spacy file, or from all of them in a folder.
+
+    path (Path): A file written by DocBin.to_disk, or a folder with such files at any depth.
+    vocab (Vocab): Vocabulary of the documents.
+    YIELDS (Doc): Documents in order, files by name; none from a file without documents.
+    RAISES (DataError): The path is missing, is a folder without .spacy files, or is no DocBin.
+    """
+    if not path.exists():
+        raise DataError(f"{path} does not exist: expected a .spacy file, or a folder with some")
+    files = sorted(path.rglob("*.spacy")) if path.is_dir() else [path]
+    if not files:
+        raise DataError(
+            f"{path} has no .spacy file: make some with `python -m spacy spans convert`"
+        )
+    for file in files:
+        try:
+            doc_bin = DocBin().from_disk(file)
+        # zlib, msgpack and numpy each have errors of their own for content that is something else.
+        except Exception as error:
+            raise DataError(
+                f"{file} is not a .spacy file ({type(error).__name__}: {error}). Make one with "
+                "`python -m spacy spans convert`."
+            ) from error
+        yield from doc_bin.get_docs(vocab)
+
+
+def measure_coverage(
+    docs: Iterable[Doc], spans_key: str = "sc", max_cost: int = MAX_COST
+) -> Report:
+    """Measure the spans under one key: sizes, relations, what candidates reach and cost.
+
+    Relations are counted over all labels of a document. *Overlapping*: shares a token with another
+    span. *Nested*: lies within another span or contains one. *Crossing*: shares tokens with another
+    span while neither contains the other. Two spans with the same offsets overlap and are nested.
+
+    docs (Iterable[Doc]): Documents; each is looked at once and not kept.
+    spans_key (str): Key in doc.spans.
+    max_cost (int): What `recommend` may spend, in candidates per 1,000 tokens.
+    RETURNS (Report): Plain numbers, ready for JSON: "spans_key", "corpus", "all" (every label
+        together), "labels", "cost" (one row per max_length) and "recommendation". Shares of nothing
+        are None. No documents, empty ones and ones without spans all give a report.
+    RAISES (DataError): There are documents, and none of them has the key.
+    """
+    counts = _Counts(spans_key)
+    for doc in docs:
+        counts.add(doc)
+    counts.check_key()
+    report = counts.report()
+    report["recommendation"] = recommend(report, max_cost)
+    return report
+
+
+def recommend(report: Report, max_cost: int = MAX_COST) -> Report:
+    """Choose the candidates that reach at least 99 % of the gold spans.
+
+    The shortest max_length of the table that does, if its candidates are affordable; the longest
+    gold span, if no length of the table does and listing everything is affordable (short texts);
+    else boundary-pruned candidates, which have no length limit. Where those are recommended, spans
+    are long and hardly overlap, a tagger is named as the alternative.
+
+    report (Report): From `measure_coverage`.
+    max_cost (int): Most candidates per 1,000 tokens.
+    RETURNS (Report): "candidates" (registered name or None), "max_length", "reason" and "config".
+        Without spans the name is None and the reason says so.
+    """
+    if report["all"]["spans"] == 0:
+        reason = "There are no spans to reach: check the data and the spans key."
+        return {"candidates": None, "max_length": None, "reason": reason, "config": ""}
+    index, row = next(
+        (i, row) for i, row in enumerate(report["cost"]) if row["share"] >= REACH_WANTED
+    )
+    cost = row["candidates_per_1000"]
+    if row["max_length"] is None:
+        found = f"Only spans of any length reach {100 * REACH_WANTED:.0f} %"
+    else:
+        found = f"Up to {row['max_length']} tokens reach {_percent(row['share'])} of the spans"
+    found += f", with {cost:,.0f} candidates per 1,000 tokens"
+    if cost <= max_cost:
+        max_length = row["max_length"] or report["all"]["length"]["max"]
+        reason = f"{found}, within the {max_cost:,} allowed." + _name_exceptions(report, index)
+        return _recommendation("spacy-spans.length_candidates.v1", reason, max_length)
+    reason = (
+        f"{found}, more than the {max_cost:,} allowed: pair likely starts with likely ends "
+        "instead, at any length."
+    )
+    if _suits_tagger(report["all"]):
+        reason += (
+            " Spans are long and hardly overlap: a component that tags tokens, such as spaCy's "
+            "`ner`, is worth a try."
+        )
+    return _recommendation("spacy-spans.boundary_candidates.v1", reason, None)
+
+
+def format_report(report: Report, *, unicode: bool = True) -> str:
+    """Write a report as tables for people.
+
+    report (Report): From `measure_coverage`.
+    unicode (bool): Draw histograms with block characters; else with ASCII.
+    RETURNS (str): Several lines, without a line break at the end.
+    """
+    parts = [_format_corpus(report), _format_labels(report, unicode), _format_cost(report)]
+    recommendation = report["recommendation"]
+    name = recommendation["candidates"] or "nothing"
+    parts.append(f"Recommended: {name}\n{recommendation['reason']}")
+    if recommendation["config"]:
+        parts.append(recommendation["config"])
+    return "\n\n".join(parts)
+
+
+def plot_report(report: Report, path: Path, image_format: str = "png") -> None:
+    """Draw reach per label, and the cost of candidates, against max_length.
+
+    report (Report): From `measure_coverage`.
+    path (Path): Image file.
+    image_format (str): One that matplotlib can write: "png", "svg", "pdf", ...
+    RAISES (SettingsError): matplotlib is not installed, or does not know the format.
+    """
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    names = ["all" if n is None else str(n) for n in MAX_LENGTHS]
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    for label, stats in report["labels"].items():
+        # Matplotlib leaves lines whose label starts with "_" out of the legend, and reads "$".
+        shown = label.replace("$", r"\$").lstrip("_") or "(no label)"
+        axes.plot(names, [100 * share for share in stats["reach"]], marker=".", label=shown)
+    axes.set(xlabel="max_length (tokens)", ylabel="gold spans reached (%)", ylim=(0, 102))
+    costs = axes.twinx()
+    costs.bar(names, [row["candidates_per_1000"] or 1 for row in report["cost"]], color="0.85")
+    costs.set(ylabel="candidates per 1,000 tokens", yscale="log", ylim=(100, None))
+    # Lines in front of the bars.
+    axes.set_zorder(costs.get_zorder() + 1)
+    axes.patch.set_visible(False)
+    if report["labels"]:
+        columns = 1 + len(report["labels"]) // 16
+        axes.legend(loc="lower right", fontsize="small", ncols=columns)
+    try:
+        figure.savefig(path, format=image_format)
+    except ValueError as error:
+        raise SettingsError(f"Cannot write an image of format {image_format!r}: {error}") from error
+
+
+def require_matplotlib() -> None:
+    """Stop when matplotlib is missing, before any work is done.
+
+    RAISES (SettingsError): It is not installed.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise SettingsError(
+            "--plot needs matplotlib, which is not installed: "
+            "run `pip install 'spacy-spans[viz]'`, or leave --plot out"
+        ) from error
+
+
+class _Totals:
+    """Running totals of one label, or of all of them."""
+
+    def __init__(self) -> None:
+        self.lengths: list[kernel.Ints] = []
+        self.overlapping = self.nested = self.crossing = self.covered = 0
+
+    def add(
+        self, starts: kernel.Ints, ends: kernel.Ints, relations: tuple[kernel.Bools, ...]
+    ) -> None:
+        self.lengths.append(ends - starts)
+        overlapping, nested, crossing = (int(flags.sum()) for flags in relations)
+        self.overlapping += overlapping
+        self.nested += nested
+        self.crossing += crossing
+        self.covered += kernel.count_covered(starts, ends)
+
+    def report(self, n_tokens: int) -> Report:
+        lengths = _join(self.lengths)
+        n_spans = len(lengths)
+        classes = np.searchsorted(HISTOGRAM_EDGES, lengths, side="right") - 1
+        histogram = np.bincount(classes, minlength=len(HISTOGRAM_EDGES))
+        return {
+            "spans": n_spans,
+            "length": kernel.summarize_lengths(lengths)
+            | {
+                "histogram": dict(zip(_CLASS_NAMES, histogram.tolist(), strict=True)),
+            },
+            "overlapping": _share(self.overlapping, n_spans),
+            "nested": _share(self.nested, n_spans),
+            "crossing": _share(self.crossing, n_spans),
+            "covered_tokens": self.covered,
+            "covered": _share(self.covered, n_tokens),
+            "reach": [_share(_count_within(lengths, n), n_spans) for n in MAX_LENGTHS],
+        }
+
+
+class _Counts:
+    """Everything that is counted while documents stream by."""
+
+    def __init__(self, spans_key: str) -> None:
+        self.spans_key = spans_key
+        self.doc_lengths: list[int] = []
+        self.keys: dict[str, dict[str, int]] = {}
+        self.docs_without_spans = self.duplicates = self.empty_spans = 0
+        self.all = _Totals()
+        self.labels: dict[str, _Totals] = {}
+        # Whether every document so far has sentence boundaries; their lengths; spans within one.
+        self.has_sentences = True
+        self.sentence_lengths: list[kernel.Ints] = []
+        self.within_sentence: list[kernel.Ints] = []
+
+    def add(self, doc: Doc) -> None:
+        self.doc_lengths.append(len(doc))
+        for key, group in doc.spans.items():
+            found = self.keys.setdefault(key, {"docs": 0, "spans": 0})
+            found["docs"] += 1
+            found["spans"] += len(group)
+        group = doc.spans.get(self.spans_key, ())
+        rows = [(span.start, span.end, span.label) for span in group if span.end > span.start]
+        self.empty_spans += len(group) - len(rows)
+        self.docs_without_spans += not rows
+        # Label hashes fill 64 bits without a sign.
+        table = np.asarray(rows, dtype=np.uint64).reshape(-1, 3)
+        starts, ends = table[:, :2].T.astype(np.int64)
+        self._add_sentences(doc, starts, ends)
+        if rows:
+            self._add_spans(doc, starts, ends, table[:, 2])
+
+    def _add_spans(
+        self, doc: Doc, starts: kernel.Ints, ends: kernel.Ints, labels: np.ndarray
+    ) -> None:
+        relations = (
+            kernel.find_overlapping(starts, ends),
+            kernel.find_nested(starts, ends),
+            kernel.find_crossing(starts, ends),
+        )
+        values, which = np.unique(labels, return_inverse=True)
+        self.duplicates += kernel.count_duplicates(starts, ends, which)
+        self.all.add(starts, ends, relations)
+        for i, value in enumerate(values.tolist()):
+            mine = which == i
+            totals = self.labels.setdefault(doc.vocab.strings[value], _Totals())
+            totals.add(starts[mine], ends[mine], tuple(flags[mine] for flags in relations))
+
+    def _add_sentences(self, doc: Doc, starts: kernel.Ints, ends: kernel.Ints) -> None:
+        self.has_sentences = self.has_sentences and doc.has_annotation("SENT_START")
+        if not self.has_sentences or len(doc) == 0:
+            return
+        flags = doc.to_array("SENT_START") == 1
+        flags[0] = True
+        (first_tokens,) = np.nonzero(flags)
+        self.sentence_lengths.append(np.diff(first_tokens, append=len(doc)))
+        across = kernel.find_across(starts, ends, first_tokens)
+        self.within_sentence.append((ends - starts)[~across])
+
+    def check_key(self) -> None:
+        if not self.doc_lengths or self.spans_key in self.keys:
+            return
+        found = ", ".join(
+            f"{key!r} ({n['spans']:,} spans in {n['docs']:,} documents)"
+            for key, n in sorted(self.keys.items())
+        )
+        raise DataError(
+            f"None of the {len(self.doc_lengths):,} documents has doc.spans[{self.spans_key!r}]. "
+            + (
+                f"Found: {found}. Pass one of these as --spans-key"
+                if found
+                else "They have no span groups at all: convert the annotations with "
+                "`python -m spacy spans convert`"
+            )
+        )
+
+    def report(self) -> Report:
+        n_tokens = sum(self.doc_lengths)
+        key_docs = self.keys.get(self.spans_key, {"docs": 0})["docs"]
+        everything = self.all.report(n_tokens)
+        return {
+            "spans_key": self.spans_key,
+            "corpus": {
+                "docs": len(self.doc_lengths),
+                "empty_docs": self.doc_lengths.count(0),
+                "docs_without_key": len(self.doc_lengths) - key_docs,
+                "docs_without_spans": self.docs_without_spans,
+                "tokens": n_tokens,
+                "spans": everything["spans"],
+                "duplicate_spans": self.duplicates,
+                "spans_without_tokens": self.empty_spans,
+                "sentences": len(_join(self.sentence_lengths)) if self._knows_sentences() else None,
+                "keys": self.keys,
+            },
+            "all": everything,
+            "labels": {
+                label: totals.report(n_tokens) for label, totals in sorted(self.labels.items())
+            },
+            "cost": [self._report_cost(max_length, n_tokens) for max_length in MAX_LENGTHS],
+        }
+
+    def _knows_sentences(self) -> bool:
+        # Documents of one sentence each would only repeat what is known of documents.
+        return self.has_sentences and any(len(lengths) > 1 for lengths in self.sentence_lengths)
+
+    def _report_cost(self, max_length: int | None, n_tokens: int) -> Report:
+        lengths = _join(self.all.lengths)
+        reached = _count_within(lengths, max_length)
+        candidates = kernel.count_candidates(np.asarray(self.doc_lengths, np.int64), max_length)
+        row: Report = {
+            "max_length": max_length,
+            "reached": reached,
+            "share": _share(reached, len(lengths)),
+            "candidates": candidates,
+            "candidates_per_1000": _per_1000(candidates, n_tokens),
+        }
+        if self._knows_sentences():
+            reached = _count_within(_join(self.within_sentence), max_length)
+            candidates = kernel.count_candidates(_join(self.sentence_lengths), max_length)
+            row["within_sentences"] = {
+                "reached": reached,
+                "share": _share(reached, len(lengths)),
+                "candidates": candidates,
+                "candidates_per_1000": _per_1000(candidates, n_tokens),
+            }
+        return row
+
+
+def _join(parts: list[kernel.Ints]) -> kernel.Ints:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+
+def _count_within(lengths: kernel.Ints, max_length: int | None) -> int:
+    return len(lengths) if max_length is None else int((lengths <= max_length).sum())
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _per_1000(candidates: int, n_tokens: int) -> float | None:
+    return 1000 * candidates / n_tokens if n_tokens else None
+
+
+def _suits_tagger(stats: Report) -> bool:
+    is_long: bool = stats["length"]["mean"] >= LONG_MEAN_LENGTH
+    return is_long and stats["overlapping"] <= FEW_OVERLAPS
+
+
+def _recommendation(name: str, reason: str, max_length: int | None) -> Report:
+    lines = ["[components.span_enumerator.candidates]", f'@misc = "{name}"']
+    if max_length is not None:
+        lines.append(f"max_length = {max_length}")
+    config = "\n".join(lines)
+    return {"candidates": name, "max_length": max_length, "reason": reason, "config": config}
+
+
+def _name_exceptions(report: Report, index: int) -> str:
+    """What else to know about row `index` of the cost table before choosing it."""
+    text = ""
+    short = [
+        f"{label} ({_percent(stats['reach'][index])})"
+        for label, stats in report["labels"].items()
+        if stats["reach"][index] < REACH_WANTED
+    ]
+    if short:
+        text += f" Reached less: {', '.join(short)}."
+    row = report["cost"][index]
+    inside = row.get("within_sentences", row)
+    cheaper = inside["candidates"] < row["candidates"]
+    if cheaper and inside["share"] >= REACH_WANTED:
+        text += (
+            f" With within_sentences = true {_percent(inside['share'])} at "
+            f"{inside['candidates_per_1000']:,.0f}, if the pipeline sets sentences."
+        )
+    return text
+
+
+def _name_class(i: int) -> str:
+    first = HISTOGRAM_EDGES[i]
+    if i + 1 == len(HISTOGRAM_EDGES):
+        return f"{first}+"
+    last = HISTOGRAM_EDGES[i + 1] - 1
+    return str(first) if last == first else f"{first}-{last}"
+
+
+_CLASS_NAMES = tuple(_name_class(i) for i in range(len(HISTOGRAM_EDGES)))
+
+
+def _format_corpus(report: Report) -> str:
+    corpus = report["corpus"]
+    lines = (
+        ("Documents", "docs"),
+        ("- without tokens", "empty_docs"),
+        ("- without the key", "docs_without_key"),
+        ("- without spans", "docs_without_spans"),
+        ("Sentences", "sentences"),
+        ("Tokens", "tokens"),
+        ("Spans", "spans"),
+        ("- given twice", "duplicate_spans"),
+        ("- without tokens, left out", "spans_without_tokens"),
+    )
+    always = ("docs", "tokens", "spans")
+    rows = [("Spans key", report["spans_key"])]
+    rows += [(name, f"{corpus[key]:,}") for name, key in lines if key in always or corpus[key]]
+    others = [
+        f"{key} ({n['spans']:,})"
+        for key, n in sorted(corpus["keys"].items())
+        if key != report["spans_key"]
+    ]
+    if others:
+        rows.append(("Other keys (spans)", ", ".join(others)))
+    return table(rows, max_col=100).strip("\n")
+
+
+def _format_labels(report: Report, unicode: bool) -> str:
+    header = ["Label", "Spans", "Mean", "Median", "P95", "Max", "Lengths"]
+    header += ["Nested", "Overlap", "Cross", "Tokens in spans"]
+    rows = [
+        (
+            label,
+            f"{stats['spans']:,}",
+            f"{stats['length']['mean']:.1f}",
+            *(f"{stats['length'][key]:,}" for key in ("median", "p95", "max")),
+            _draw(list(stats["length"]["histogram"].values()), unicode),
+            *(_percent(stats[key]) for key in ("nested", "overlapping", "crossing")),
+            f"{stats['covered_tokens']:,} ({_percent(stats['covered'])})",
+        )
+        for label, stats in (*report["labels"].items(), ("All", report["all"]))
+    ]
+    text = table(rows, header=header, divider=True, aligns=["l", *"rrrrr", "l", *"rrrr"])
+    return text.strip("\n") + "\nLengths, in tokens: " + " | ".join(_CLASS_NAMES)
+
+
+def _format_cost(report: Report) -> str:
+    with_sentences = any("within_sentences" in row for row in report["cost"])
+    header = ["Max length", "Gold reached", "Candidates per 1,000 tokens"]
+    if with_sentences:
+        header += ["Gold reached in sentences", "Candidates in sentences"]
+    rows = []
+    for row in report["cost"]:
+        cells = ["unbounded" if row["max_length"] is None else str(row["max_length"])]
+        for part in (row, row.get("within_sentences")):
+            if part is not None:
+                cost = part["candidates_per_1000"]
+                cells += [_percent(part["share"], 2), "-" if cost is None else f"{cost:,.0f}"]
+        rows.append(cells)
+    return table(rows, header=header, divider=True, aligns="r").strip("\n")
+
+
+def _percent(share: float | None, digits: int = 1) -> str:
+    return "-" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def _draw(counts: list[int], unicode: bool) -> str:
+    """One character per count: blank for none, then eight heights up to the largest."""
+    heights = "▁▂▃▄▅▆▇█" if unicode else "_.-:=+*#"
+    top = max(*counts, 1)
+    return "".join(heights[-(-8 * n // top) - 1] if n else " " for n in counts)

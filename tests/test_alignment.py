@@ -1,0 +1,212 @@
+"""Gold spans on predicted tokens, whatever the two tokenisations."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spacy.tokens import Doc, Span
+from spacy.training import Example
+from spacy.vocab import Vocab
+
+from spacy_spans.alignment import count_keys, gold_spans, join_gold
+from spacy_spans.errors import SpansError
+
+from . import reference
+
+pytestmark = pytest.mark.installed
+
+VOCAB = Vocab()
+LABEL_IDS = {"A": 0, "B": 1}
+
+
+def make_doc(words):
+    """Words end with a space where white space follows them."""
+    return Doc(
+        VOCAB,
+        words=[word if word.isspace() else word.rstrip(" ") for word in words],
+        spaces=[not word.isspace() and word.endswith(" ") for word in words],
+    )
+
+
+def make_example(predicted, annotated, spans=None, key="sc"):
+    """Spans are (start, end, label) on the annotated tokens; None leaves the key out."""
+    example = Example(make_doc(predicted), make_doc(annotated))
+    if spans is not None:
+        gold = example.reference
+        gold.spans[key] = [Span(gold, start, end, label=label) for start, end, label in spans]
+    return example
+
+
+def aligned(gold):
+    names = list(LABEL_IDS)
+    assert gold.offsets.dtype == gold.labels.dtype == np.int32
+    assert gold.offsets.shape == (len(gold.labels), 2)
+    return [
+        (start, end, names[label])
+        for (start, end), label in zip(gold.offsets.tolist(), gold.labels.tolist(), strict=True)
+    ]
+
+
+def read(predicted, annotated, spans):
+    gold = gold_spans(make_example(predicted, annotated, spans), "sc", LABEL_IDS)
+    return aligned(gold), gold.misaligned
+
+
+WORDS = ["one ", "two ", "three ", "four"]
+
+
+def test_same_tokens_keep_their_offsets():
+    assert read(WORDS, WORDS, [(1, 3, "A"), (0, 1, "B")]) == ([(0, 1, "B"), (1, 3, "A")], [])
+
+
+def test_nested_crossing_and_doubly_labelled_spans_survive():
+    spans = [(0, 4, "A"), (0, 2, "A"), (0, 2, "B"), (1, 3, "A"), (1, 2, "A")]
+    assert read(WORDS, WORDS, spans) == (sorted(spans), [])
+
+
+@pytest.mark.parametrize("predicted", [WORDS, ["one ", "two ", "th", "ree ", "four"]])
+def test_spans_given_twice_count_once(predicted):
+    found, misaligned = read(predicted, WORDS, [(0, 2, "A"), (0, 2, "A"), (0, 2, "B")])
+    assert found == [(0, 2, "A"), (0, 2, "B")]
+    assert misaligned == []
+
+
+@pytest.mark.parametrize("spans", [None, []])
+def test_documents_without_spans_or_without_the_key_give_empty_arrays(spans):
+    for predicted, annotated in ((WORDS, WORDS), (["on", "e"], ["one"]), ([], [])):
+        gold = gold_spans(make_example(predicted, annotated, spans), "sc", LABEL_IDS)
+        assert aligned(gold) == []
+        assert gold.misaligned == []
+
+
+def test_only_the_asked_key_is_read():
+    example = make_example(WORDS, WORDS, [(0, 1, "A")], key="other")
+    assert aligned(gold_spans(example, "sc", LABEL_IDS)) == []
+    assert aligned(gold_spans(example, "other", LABEL_IDS)) == [(0, 1, "A")]
+
+
+# Annotated tokens, with one span each, on other predicted tokens.
+DIFFERENT_TOKENS = [
+    pytest.param(["one ", "two"], ["on", "e ", "two"], (0, 2), (0, 1), None, id="merged"),
+    pytest.param(["on", "e ", "two"], ["one ", "two"], (0, 1), (0, 2), None, id="split"),
+    pytest.param(["on", "e ", "two"], ["one ", "two"], (1, 2), (2, 3), None, id="after a split"),
+    pytest.param(["a", "bc"], ["ab", "c"], (0, 2), (0, 2), None, id="inside differs, ends agree"),
+    pytest.param(["one ", "two"], ["on", "e ", "two"], (0, 1), None, "on", id="ends in a token"),
+    pytest.param(["one ", "two"], ["on", "e ", "two"], (1, 3), None, "e two", id="starts in one"),
+    pytest.param(["one"], ["o", "n", "e"], (1, 2), None, "n", id="within one token"),
+    pytest.param(["a", "bc"], ["ab", "c"], (0, 1), None, "ab", id="end cut across"),
+    pytest.param(["a", "bc"], ["ab", "c"], (1, 2), None, "c", id="start cut across"),
+    pytest.param(["one ", "two"], ["one ", "t", "wo"], (0, 1), (0, 1), None, id="before it all"),
+    pytest.param(["one ", " ", "two"], ["one ", "two"], (0, 2), (0, 3), None, id="extra space in"),
+    pytest.param(["one ", " ", "two"], ["one ", "two"], (1, 2), (2, 3), None, id="extra space"),
+    pytest.param(["\n", "one"], ["one"], (0, 1), (1, 2), None, id="leading white space"),
+    pytest.param(["one", "\n"], ["one"], (0, 1), (0, 1), None, id="trailing white space"),
+    pytest.param(["one ", "two"], ["one ", " ", "two"], (0, 3), (0, 2), None, id="fewer spaces"),
+    pytest.param(["one two"], ["one ", "two"], (0, 2), (0, 1), None, id="token with a space"),
+    pytest.param(["one two"], ["one ", "two"], (0, 1), None, "one", id="within such a token"),
+    pytest.param(["a", "\n", "b", "c"], ["a", "\n", "bc"], (1, 3), (1, 4), None, id="same newline"),
+]
+
+
+@pytest.mark.parametrize(("predicted", "annotated", "span", "expected", "lost"), DIFFERENT_TOKENS)
+def test_spans_on_different_tokens(predicted, annotated, span, expected, lost):
+    found, misaligned = read(predicted, annotated, [(*span, "B")])
+    assert found == ([] if expected is None else [(*expected, "B")])
+    assert misaligned == ([] if lost is None else [(lost, "B")])
+
+
+def test_misaligned_spans_are_counted_each_beside_aligned_ones():
+    # Predicted: "one" "twothree" "four".
+    annotated = ["one ", "two", "three ", "four"]
+    predicted = ["one ", "twothree ", "four"]
+    spans = [(0, 4, "A"), (1, 3, "B"), (1, 2, "A"), (1, 2, "B"), (1, 2, "B"), (2, 4, "A")]
+    found, misaligned = read(predicted, annotated, spans)
+    assert found == [(0, 3, "A"), (1, 2, "B")]
+    assert sorted(misaligned) == [("three four", "A"), ("two", "A"), ("two", "B")]
+
+
+def test_a_span_of_white_space_alone_that_has_no_token_is_misaligned():
+    assert read(["one ", "two"], ["one ", " ", "two"], [(1, 2, "A")]) == ([], [(" ", "A")])
+
+
+def test_differences_in_case_do_not_matter():
+    assert read(["ONE ", "Two"], ["one ", "two"], [(1, 2, "A")]) == ([(1, 2, "A")], [])
+
+
+def test_unknown_labels_are_an_error_that_names_span_key_and_labels():
+    example = make_example(WORDS, WORDS, [(0, 2, "A"), (1, 3, "C")])
+    message = r"'two three' labelled 'C' in 'sc'.*only \['A', 'B'\].*labels file"
+    with pytest.raises(SpansError, match=message):
+        gold_spans(example, "sc", LABEL_IDS)
+
+
+def test_a_predicted_document_without_tokens_loses_nothing_silently():
+    with pytest.raises(ValueError, match="E949"):
+        read([], ["one"], [(0, 1, "A")])
+
+
+# One text, cut in two ways, never into white space alone.
+TEXT = "Ab c def gh iijk"
+
+
+def cut(positions):
+    """Cut the text before the given positions, leaving white space at the end of words."""
+    bounds = sorted({0, len(TEXT), *(p for p in positions if TEXT[p] != " ")})
+    return [TEXT[low:high] for low, high in pairwise(bounds)]
+
+
+segmentation = st.sets(st.integers(1, len(TEXT) - 1)).map(cut)
+
+
+@settings(max_examples=150, deadline=None)
+@given(segmentation, segmentation, st.data())
+def test_random_segmentations_match_offsets_in_characters_and_spacy(predicted, annotated, data):
+    span = st.tuples(
+        st.integers(0, len(annotated) - 1),
+        st.integers(1, len(annotated)),
+        st.sampled_from(sorted(LABEL_IDS)),
+    ).map(lambda x: (x[0], min(len(annotated), x[0] + x[1]), x[2]))
+    spans = data.draw(st.lists(span, max_size=5, unique=True))
+    example = make_example(predicted, annotated, spans)
+    gold = gold_spans(example, "sc", LABEL_IDS)
+
+    expected, lost = [], []
+    for start, end, label in sorted(spans):
+        moved = reference.align_by_characters(predicted, annotated, (start, end))
+        if moved is None:
+            lost.append((example.reference[start:end].text, label))
+        else:
+            expected.append((*moved, label))
+    assert sorted(aligned(gold)) == sorted(expected)
+    assert sorted(gold.misaligned) == sorted(lost)
+
+    by_spacy = example.get_aligned_spans_y2x(example.reference.spans["sc"], allow_overlap=True)
+    spacy_spans = [(span.start, span.end, span.label_) for span in by_spacy]
+    assert sorted(aligned(gold)) == sorted(spacy_spans)
+
+
+def test_gold_of_documents_laid_end_to_end():
+    gold = [
+        gold_spans(make_example(WORDS, WORDS, spans), "sc", LABEL_IDS)
+        for spans in ([(1, 3, "B")], [], [(0, 1, "A"), (3, 4, "B")])
+    ]
+    offsets, labels = join_gold(gold, [4, 4, 4])
+    assert offsets.tolist() == [[1, 3], [8, 9], [11, 12]]
+    assert labels.tolist() == [1, 0, 1]
+    offsets, labels = join_gold([], [])
+    assert offsets.shape == (0, 2)
+    assert labels.shape == (0,)
+
+
+def test_keys_are_counted_by_reference_documents():
+    examples = [
+        make_example(WORDS, WORDS, [(0, 1, "A")]),
+        make_example(WORDS, WORDS, []),
+        make_example(WORDS, WORDS, [(0, 1, "A")], key="other"),
+        make_example(WORDS, WORDS),
+    ]
+    examples[3].predicted.spans["sc"] = []
+    assert count_keys(examples) == {"sc": 2, "other": 1}
+    assert count_keys([]) == {}
