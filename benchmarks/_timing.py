@@ -63,8 +63,9 @@ def time_parts(
 
 def time_long_document(config_path: Path, max_length: int, n_tokens: int) -> dict[str, Any]:
     """Predict one document of `n_tokens` with a lightly trained CNN pipeline."""
-    config = Config().from_disk(config_path)
+    config = Config().from_disk(config_path, interpolate=False)
     config["vars"]["max_length"] = max_length
+    config = config.interpolate()
     nlp = spacy.util.load_model_from_config(config, auto_fill=True)
     words = "we need somebody who can write clean Python code and talk to customers".split()
     reference = Doc(nlp.vocab, words=words * 4)

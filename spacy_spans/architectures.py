@@ -13,6 +13,7 @@ from spacy_spans.kernels.enumeration import batch_offsets
 from spacy_spans.modules.span_classifier import SpanClassifier
 from spacy_spans.modules.token_projector import TokenProjector
 from spacy_spans.torch_layer import ModuleBuilder, layer_shim, torch_layer
+from spacy_spans.windowed import windowed
 
 
 def build_span_enumerator_v1(
@@ -46,6 +47,24 @@ def build_span_enumerator_v1(
         token_width=3 * hidden_width + 2,
         learn_rate_factor=learn_rate_factor,
     )
+
+
+def build_windowed_tok2vec_v1(
+    tok2vec: Model[list[Doc], list[Floats2d]], window: int = 4096, context: int = 8
+) -> Model[list[Doc], list[Floats2d]]:
+    """Run a convolutional token encoder over windows in prediction: memory bounded, same vectors.
+
+    tok2vec (Model): An encoder that reads features of tokens, such as `spacy.Tok2Vec.v2`; not a
+        listener, and no encoder whose tokens see the whole document.
+    window (int): Tokens encoded in one go.
+    context (int): Tokens read on each side of a window. At least what a token sees: depth times
+        window_size of a `spacy.MaxoutWindowEncoder.v2`.
+    """
+    if window < 1 or context < 0:
+        raise SettingsError(
+            f"Got window = {window}, context = {context}. Expected at least 1 and at least 0."
+        )
+    return windowed(tok2vec, window, context)
 
 
 def assemble_span_enumerator(

@@ -264,12 +264,8 @@ class SpanEnumerator(SpansPipe):
         if not found:
             return np.zeros(0, "i"), np.zeros(0, "i"), np.zeros(0, "f")
         to_numpy = self._ops.to_numpy
-        rows, labels, scores = zip(*found, strict=True)
-        return (
-            np.concatenate([to_numpy(part) for part in rows]),
-            np.concatenate([to_numpy(part) for part in labels]),
-            np.concatenate([to_numpy(part) for part in scores]),
-        )
+        columns = [np.concatenate(list(map(to_numpy, parts))) for parts in zip(*found, strict=True)]
+        return columns[0], columns[1], columns[2]
 
     def _probabilities(self, logits: Floats2d) -> Floats2d:
         if self.loss == "sigmoid":

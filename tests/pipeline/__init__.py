@@ -1,0 +1,137 @@
+"""What the tests of components share: small annotated texts, and small pipelines to learn them."""
+
+from copy import deepcopy
+
+import spacy
+from spacy.language import Language
+from spacy.tokens import Doc, Span, SpanGroup
+from spacy.training import Example
+from thinc.api import Adam
+
+# Half-open token offsets. The first text has nested spans, spans that cross, and two labels for
+# the same offsets.
+DATA = [
+    (
+        "write clean Python code every day",
+        [
+            (0, 3, "SKILL"),
+            (0, 6, "DUTY"),
+            (1, 4, "SKILL"),
+            (2, 3, "KNOWLEDGE"),
+            (2, 3, "SKILL"),
+        ],
+    ),
+    ("Knowledge of German food safety law", [(0, 6, "SKILL"), (2, 6, "KNOWLEDGE")]),
+    ("We pay well", []),
+    ("", []),
+]
+# The same with one label for any offsets: what softmax can express.
+ONE_LABEL_DATA = [
+    (text, [span for span in spans if span != (2, 3, "SKILL")]) for text, spans in DATA
+]
+LABELS = ("DUTY", "KNOWLEDGE", "SKILL")
+
+SMALL_TOK2VEC = {
+    "@architectures": "spacy.HashEmbedCNN.v2",
+    "width": 32,
+    "depth": 1,
+    "embed_size": 300,
+    "window_size": 1,
+    "maxout_pieces": 2,
+    "subword_features": False,
+    "pretrained_vectors": None,
+}
+LISTENER = {"@architectures": "spacy.Tok2VecListener.v1", "width": 32, "upstream": "*"}
+
+CANDIDATES = {
+    "length": {"@misc": "spacy-spans.length_candidates.v1", "max_length": 8},
+    "boundary": {"@misc": "spacy-spans.boundary_candidates.v1", "ratio": 0.5},
+    "preset": {"@misc": "spacy-spans.preset_candidates.v1", "spans_key": "given"},
+}
+
+
+@Language.component("test_write_given")
+def write_given(doc):
+    """Write every span of the document to the key that preset candidates are read from."""
+    n = len(doc)
+    spans = [Span(doc, start, end) for start in range(n) for end in range(start + 1, n + 1)]
+    doc.spans["given"] = SpanGroup(doc, name="given", spans=spans)
+    return doc
+
+
+def write_spans(doc, key, spans):
+    """Set a group to (start, end) or (start, end, label) tuples."""
+    group = [Span(doc, *span) for span in spans]
+    doc.spans[key] = SpanGroup(doc, name=key, spans=group)
+    return doc
+
+
+def make_example(nlp, text, spans, key="sc"):
+    """An example whose two documents are tokenised alike."""
+    return Example(nlp.make_doc(text), write_spans(nlp.make_doc(text), key, spans))
+
+
+def make_examples(nlp, data=DATA, key="sc"):
+    return [make_example(nlp, text, spans, key) for text, spans in data]
+
+
+def make_nlp(*, tok2vec=SMALL_TOK2VEC, name="span_enumerator", upstream=(), **settings):
+    """A blank pipeline with a small span_enumerator; `upstream` are factories that come before."""
+    spacy.util.fix_random_seed(0)
+    nlp = spacy.blank("en")
+    for factory in upstream:
+        config = {"model": deepcopy(SMALL_TOK2VEC)} if factory == "tok2vec" else {}
+        nlp.add_pipe(factory, config=config)
+    model = {"hidden_width": 16, "tok2vec": deepcopy(tok2vec)}
+    nlp.add_pipe("span_enumerator", name=name, config={"model": model, **settings})
+    return nlp
+
+
+def make_pipe(**settings):
+    """A pipeline and its component, without weights."""
+    nlp = make_nlp(**settings)
+    return nlp, nlp.get_pipe("span_enumerator")
+
+
+def make_initialized(data=DATA, **settings):
+    """A pipeline, its component and examples, after initialize."""
+    nlp, pipe = make_pipe(**settings)
+    examples = make_examples(nlp, data)
+    nlp.initialize(lambda: examples)
+    return nlp, pipe, examples
+
+
+def train(nlp, examples, steps=50, learn_rate=0.005, **kwargs):
+    """Initialize, and update on all examples at once. RETURNS the last step's losses."""
+    nlp.initialize(lambda: examples)
+    return train_on(nlp, examples, steps, learn_rate, **kwargs)
+
+
+def train_on(nlp, examples, steps=50, learn_rate=0.005, **kwargs):
+    optimizer = Adam(learn_rate)
+    losses = {}
+    for _ in range(steps):
+        losses = nlp.update(examples, sgd=optimizer, **kwargs)
+    return losses
+
+
+def make_trained(data=DATA, steps=50, **settings):
+    nlp = make_nlp(**settings)
+    train(nlp, make_examples(nlp, data), steps)
+    return nlp
+
+
+def found(doc: Doc, key="sc"):
+    """Offsets and labels of a group, sorted."""
+    return sorted((span.start, span.end, span.label_) for span in doc.spans[key])
+
+
+def scored(doc: Doc, key="sc"):
+    """Offsets, labels and scores of a group, in its order."""
+    group = doc.spans[key]
+    scores = group.attrs["scores"]
+    assert len(scores) == len(group)
+    return [
+        (span.start, span.end, span.label_, score)
+        for span, score in zip(group, scores, strict=True)
+    ]
