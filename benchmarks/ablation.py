@@ -13,8 +13,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 import typer
+from _report import table
 from _training import train
-from enumerator import DATA, LEARN_RATE, WORK, build_config
+from enumerator import DATA, LEARN_RATE, RESULTS, build_config
 from spacy import registry
 from spacy.tokens import Doc
 from thinc.api import Config, Model
@@ -91,6 +92,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+MEANINGS = {
+    "endpoints": "endpoints and length only",
+    "content": "+ content (mean of the tokens, from prefix sums)",
+    "context": "+ context (two tokens on each side)",
+    "both": "+ content + context, 128 features",
+    "both64": "the same, 64 features (the default)",
+    "both_wide": "the same, 128 features, four tokens on each side",
+    "both_slow": "the same, 128 features, learning rate as the encoder's",
+    "both_fast": "the same, 128 features, learning rate ten times the encoder's",
+    "softmax": "the same, 128 features, softmax with a null class",
+    "smoothed": "the same, 128 features, boundary smoothing 0.1",
+    "grid": "+ content + mixing on the start x length grid",
+    "biaffine": "low-rank biaffine (32) + context",
+}
+
+
 @registry.architectures("ablation.SpanEnumerator.v1")
 def build_variant(tok2vec: Model[list[Doc], Any], variant: str) -> Model:
     options = VARIANTS[variant]
@@ -135,11 +152,33 @@ def main(
         n_threads=threads,
         keys=variants,
     )
-    path = WORK / "cells" / f"ablation-{data}-{max_length}-{seed}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1), encoding="utf8")
-    for key in variants:
-        print(key, result["scores"][key]["dev"], result["scores"][key]["threshold"])
+    for score in result["scores"].values():
+        score.pop("curve")
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps({"data": data, "max_length": max_length, "seed": seed, **result}, indent=1)
+    (RESULTS / "ablation.json").write_text(text + "\n", encoding="utf8")
+    write_table(json.loads(text))
+
+
+def write_table(result: dict[str, Any]) -> None:
+    rows = []
+    for variant, meaning in MEANINGS.items():
+        dev, threshold = result["scores"][variant]["dev"], result["scores"][variant]["threshold"]
+        scores = [f"{100 * dev[name]:.1f}" for name in ("p", "r", "f")]
+        rows.append([meaning, *scores, str(threshold)])
+    lines = [
+        "# What each part of the span classifier is worth",
+        "",
+        f"`python benchmarks/ablation.py`: {result['data']}, max length {result['max_length']}, "
+        f"seed {result['seed']}, {result['steps']} steps; strict on dev, best threshold of each. "
+        "All heads were trained on one shared encoder, in one run: a screening, a point either "
+        "way is noise.",
+        "",
+        *table(["head", "P", "R", "F1", "threshold"], rows),
+        "",
+    ]
+    (RESULTS / "ablation.md").write_text("\n".join(lines), encoding="utf8")
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

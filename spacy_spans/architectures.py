@@ -18,7 +18,7 @@ from spacy_spans.windowed import windowed
 
 def build_span_enumerator_v1(
     tok2vec: Model[list[Doc], list[Floats2d]],
-    hidden_width: int = 128,
+    hidden_width: int = 64,
     context_window: int = 2,
     learn_rate_factor: float = 5.0,
 ) -> Model[tuple[list[Doc], Ragged], Floats2d]:

@@ -35,7 +35,7 @@ within_sentences = false
 
 [span_enumerator.model]
 @architectures = "spacy-spans.SpanEnumerator.v1"
-hidden_width = 128
+hidden_width = 64
 context_window = 2
 learn_rate_factor = 5.0
 

@@ -1,0 +1,127 @@
+"""From measured cells to the committed tables."""
+
+import json
+import platform
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import spacy
+import spacy_transformers
+import torch
+
+
+def write_report(cells: Path, results: Path) -> None:
+    """Write `enumerator.json` and `enumerator.md` from the cells that are there."""
+    loaded = {path.stem: json.loads(path.read_text()) for path in sorted(cells.glob("*.json"))}
+    for cell in loaded.values():
+        cell.pop("curve", None)
+    results.mkdir(exist_ok=True)
+    kept = {name: cell for name, cell in loaded.items() if not name.startswith("ablation")}
+    text = json.dumps({"machine": describe_machine(), "cells": kept}, indent=1)
+    (results / "enumerator.json").write_text(text + "\n", encoding="utf8")
+    lines = [
+        "# `span_enumerator` beside stock `spancat`",
+        "",
+        f"`python benchmarks/enumerator.py all`. {describe_machine()}",
+        "",
+        "Strict F1 on dev, threshold tuned on dev for both, mean of the seeds in brackets.",
+        "",
+        *f1_table(kept),
+        "",
+        "Prediction, two threads, trained pipelines. After the encoder: candidates, scoring, "
+        "decoding and writing `doc.spans`, as a share of the encoder's time. Growth: how far the "
+        "peak memory rises over that of the encoder alone.",
+        "",
+        *prediction_table(kept),
+        "",
+        "Training, two threads, words/s over a few steps of about 1,000 words.",
+        "",
+        *training_table(kept),
+        "",
+        *other_lines(kept),
+        "",
+    ]
+    (results / "enumerator.md").write_text("\n".join(lines), encoding="utf8")
+    print("\n".join(lines))
+
+
+def describe_machine() -> str:
+    return (
+        f"{platform.machine()}, 2 cores, no GPU; spaCy {spacy.__version__}, spacy-transformers "
+        f"{spacy_transformers.__version__}, torch {torch.__version__}, Python "
+        f"{platform.python_version()}; encoder: all-MiniLM-L6-v2."
+    )
+
+
+def f1_table(cells: dict[str, Any]) -> list[str]:
+    groups: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
+    for name, cell in cells.items():
+        if name.startswith("train-"):
+            key = (cell["data"], cell["max_length"], cell["system"])
+            groups.setdefault(key, []).append(cell)
+    rows = []
+    for data, length in sorted({key[:2] for key in groups}):
+        row = [data, str(length)]
+        for system in ("spancat", "span_enumerator"):
+            runs = groups.get((data, length, system), [])
+            seeds = ", ".join(str(run["seed"]) for run in runs)
+            row.append(f"{100 * mean(r['dev']['f'] for r in runs):.1f} ({seeds})" if runs else "")
+        rows.append(row)
+    return table(["data", "max length", "spancat", "span_enumerator"], rows)
+
+
+def prediction_table(cells: dict[str, Any]) -> list[str]:
+    rows = []
+    for name, cell in cells.items():
+        if name.startswith("predict-"):
+            shown = ["out of memory", "", ""]
+            if "head_share" in cell:
+                shown = [
+                    f"{100 * cell['head_share']:.1f} %",
+                    f"{cell['memory_growth_mb']:.0f} MB",
+                    f"{cell['words_per_second']:.0f}",
+                ]
+            elif "out_of_memory_gb" in cell:
+                shown[0] = f"over {cell['out_of_memory_gb']} GB"
+            rows.append([cell["data"], str(cell["max_length"]), cell["system"], *shown])
+    rows.sort(key=lambda row: (row[0], int(row[1]), row[2] != "spancat"))
+    return table(["data", "max length", "", "after the encoder", "growth", "words/s"], rows)
+
+
+def training_table(cells: dict[str, Any]) -> list[str]:
+    speeds = {
+        (cell["data"], cell["max_length"], cell["system"]): cell
+        for name, cell in cells.items()
+        if name.startswith("steps-")
+    }
+    rows = []
+    for data, length in sorted({key[:2] for key in speeds}):
+        both = [speeds.get((data, length, s), {}) for s in ("spancat", "span_enumerator")]
+        words = [cell.get("train_words_per_second") for cell in both]
+        ratio = f"{words[1] / words[0]:.1f}" if words[0] and words[1] else ""
+        rows.append([data, str(length), *(f"{w:.0f}" if w else "" for w in words), ratio])
+    return table(["data", "max length", "spancat", "span_enumerator", "ratio"], rows)
+
+
+def other_lines(cells: dict[str, Any]) -> list[str]:
+    lines = []
+    for name, cell in cells.items():
+        if name.startswith("long-"):
+            lines.append(
+                f"- One document of {cell['tokens']:,} tokens, `configs/enumerator_cpu.cfg` at "
+                f"max length {cell['max_length']}: {cell['seconds']:.0f} s, peak "
+                f"{cell['peak_mb']:.0f} MB."
+            )
+        if name == "startup":
+            lines.append(
+                f'- `spacy.blank("en")`: {cell["with_ms"]:.0f} ms with the package, '
+                f"{cell['without_ms']:.0f} ms without its factories, median of {cell['runs']} "
+                "processes each."
+            )
+    return lines
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
