@@ -103,11 +103,7 @@ class TorchLayerShim(PyTorchShim):
             module = self.build(n_in, n_out)
             module.load_state_dict(load_tensors(message["weights"]))
         except (SafetensorError, RuntimeError, ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"The stored weights cannot be read into this model ({error}). They are damaged, "
-                "or were saved with other [model] settings: restore the config they were trained "
-                "with, or train again."
-            ) from error
+            raise DataError(f"the weights do not fit the model ({error})") from error
         self.sizes = (n_in, n_out)
         return module.to(device)
 

@@ -197,7 +197,7 @@ def load_state(state, build=build_linear):
 
 
 STATE = state_of(make_layer())
-CANNOT_BE_READ = "stored weights cannot be read into this model"
+CANNOT_BE_READ = "the weights do not fit the model"
 
 
 @pytest.mark.parametrize("n_bytes", range(1, len(STATE), 7))

@@ -26,6 +26,7 @@ class Reach:
         self.longest_unreached = 0
         self.unreached_example = ""
         self.misaligned_example = ""
+        self.notes: list[str] = []
 
     def add(self, example: Example, gold: GoldSpans, candidates: IntArray | None) -> None:
         """Count one document. No candidates (None) means that they cannot be known yet."""
@@ -47,6 +48,10 @@ class Reach:
                 self.longest_unreached = end - start
                 self.unreached_example = doc[start:end].text
 
+    def add_note(self, note: str) -> None:
+        """Say something else, among the messages."""
+        self.notes.append(note)
+
     def recall(self) -> float | None:
         """Share of gold spans among the candidates; misaligned ones are missed. None without."""
         if not self.n_gold:
@@ -62,7 +67,7 @@ class Reach:
 
     def messages(self, name: str, key: str) -> list[str]:
         """One sentence or two for each kind of loss; none when nothing is lost."""
-        messages = []
+        messages = [f"{name}: {note}" for note in self.notes]
         if self.n_unreached:
             by_label = {self.labels[i]: n for i, n in sorted(self.unreached_of_label.items())}
             messages.append(

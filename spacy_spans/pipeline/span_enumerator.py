@@ -208,11 +208,14 @@ class SpanEnumerator(SpansPipe):
     def set_candidates(self, docs: Iterable[Doc], *, candidates_key: str = "candidates") -> None:
         """Write all candidates to `doc.spans[candidates_key]`, for debugging."""
         docs = list(docs)
-        if any(len(doc) for doc in docs):
-            tokens = self.model.get_ref("tokens").predict(docs)
-            candidates = self._list_candidates(docs, tokens)
-        else:
+        learned = needs_boundary_scores(self.candidates)
+        if learned and any(len(doc) for doc in docs):
+            self._require_initialized()
+            candidates = self._list_candidates(docs, self.model.get_ref("tokens").predict(docs))
+        elif learned:
             candidates = to_ragged([np.zeros((0, 2), "i") for _ in docs], self._ops)
+        else:
+            candidates = self._list(docs)
         self._write_candidates(docs, candidates, candidates_key)
 
     def _empty_prediction(self, docs: Sequence[Doc]) -> Prediction:
@@ -259,7 +262,7 @@ class SpanEnumerator(SpansPipe):
             )
             logits = classifier.predict((tokens, self._ops.asarray(block)))
             scores = self._probabilities(logits)
-            rows, labels = (scores >= thresholds).nonzero()
+            rows, labels = ((scores >= thresholds) & (scores > 0)).nonzero()
             found.append((rows + first, labels, scores[rows, labels]))
         if not found:
             return np.zeros(0, "i"), np.zeros(0, "i"), np.zeros(0, "f")
@@ -268,9 +271,12 @@ class SpanEnumerator(SpansPipe):
         return columns[0], columns[1], columns[2]
 
     def _probabilities(self, logits: Floats2d) -> Floats2d:
+        """Of each label; with softmax 0 for all but the best, so that a span has one label."""
         if self.loss == "sigmoid":
             return sigmoid(logits)
-        return softmax(logits)[:, 1:]
+        scores = softmax(logits)[:, 1:]
+        best = scores.argmax(axis=1).reshape(-1, 1) == self._ops.xp.arange(scores.shape[1])
+        return scores * best
 
     def _thresholds(self) -> list[float]:
         own = self.cfg["label_thresholds"]
@@ -420,12 +426,21 @@ class SpanEnumerator(SpansPipe):
         rarity.
         """
         reach = Reach(self.labels)
-        learned = needs_boundary_scores(self.candidates)
+        # Learned candidates are not there yet, and neither is what other components write.
+        known = not needs_boundary_scores(self.candidates)
         for example in examples:
-            gold = self._gold(example)
-            # Learned candidates are not there yet: they can reach every length in their band.
-            listed = None if learned else split_offsets(self._list([example.predicted]))[0]
-            reach.add(example, gold, listed)
+            listed = None
+            if known:
+                try:
+                    listed = split_offsets(self._list([example.predicted]))[0]
+                except (ValueError, KeyError) as error:
+                    known = False
+                    reach.add_note(
+                        "which gold spans are candidates is not known before training, since they "
+                        f"depend on another component ({error}) Watch "
+                        f"spans_{self.key}_candidate_recall."
+                    )
+            reach.add(example, self._gold(example), listed)
         for message in reach.messages(self.name, self.key):
             warnings.warn(SpansWarning(message), stacklevel=3)
         bias = reach.rarity_bias()

@@ -13,7 +13,20 @@ from spacy.vocab import Vocab
 from thinc.api import Model
 
 from spacy_spans.alignment import count_keys
-from spacy_spans.errors import SettingsError, SpansError
+from spacy_spans.errors import DataError, SettingsError, SpansError
+
+
+@contextmanager
+def _naming_what_is_damaged(what: str) -> Iterator[None]:
+    try:
+        yield
+    # What msgpack, JSON, thinc and this package raise on data that is cut off, altered or foreign.
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise DataError(
+            f"{what} cannot be read: {error}. It is damaged, or was saved with other [model] "
+            "settings: copy the pipeline again, restore the config it was trained with, or train "
+            "again."
+        ) from error
 
 
 class SpansPipe(TrainablePipe):
@@ -121,7 +134,8 @@ class SpansPipe(TrainablePipe):
 
     def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> "SpansPipe":
         """Load what `to_bytes` made. RAISES (DataError): On weights that do not fit."""
-        super().from_bytes(bytes_data, exclude=exclude)
+        with _naming_what_is_damaged(f"The stored bytes of {self.name!r}"):
+            super().from_bytes(bytes_data, exclude=exclude)
         self.check_settings()
         return self
 
@@ -132,7 +146,8 @@ class SpansPipe(TrainablePipe):
 
     def from_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> "SpansPipe":
         """Load what `to_disk` wrote. RAISES (DataError): On weights that do not fit."""
-        super().from_disk(path, exclude=exclude)
+        with _naming_what_is_damaged(f"A file in {str(path)!r} (model, cfg or vocab)"):
+            super().from_disk(path, exclude=exclude)
         self.check_settings()
         return self
 
