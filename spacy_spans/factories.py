@@ -63,6 +63,13 @@ depth = 4
     "span_enumerator",
     assigns=["doc.spans"],
     default_config=DEFAULT_SPAN_ENUMERATOR["span_enumerator"],
+    # Of the default key; at initialize they follow the key in use.
+    default_score_weights={
+        "spans_sc_f": 1.0,
+        "spans_sc_p": 0.0,
+        "spans_sc_r": 0.0,
+        "spans_sc_candidate_recall": 0.0,
+    },
 )
 def make_span_enumerator(
     nlp: Language,

@@ -48,6 +48,12 @@ class Reach:
                 self.longest_unreached = end - start
                 self.unreached_example = doc[start:end].text
 
+    def forget_candidates(self) -> None:
+        """Drop what was counted of candidates: those of some documents say nothing of the rest."""
+        self.n_candidates = self.n_unreached = self.longest_unreached = 0
+        self.unreached_of_label.clear()
+        self.unreached_example = ""
+
     def add_note(self, note: str) -> None:
         """Say something else, among the messages."""
         self.notes.append(note)

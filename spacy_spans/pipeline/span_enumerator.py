@@ -435,6 +435,7 @@ class SpanEnumerator(SpansPipe):
                     listed = split_offsets(self._list([example.predicted]))[0]
                 except (ValueError, KeyError) as error:
                     known = False
+                    reach.forget_candidates()
                     reach.add_note(
                         "which gold spans are candidates is not known before training, since they "
                         f"depend on another component ({error}) Watch "

@@ -44,9 +44,9 @@ def candidate_loss(
     else:
         loss, gradient = sigmoid_loss(logits, ops.asarray(targets))
     if weights is not None:
-        scale = ops.asarray(weights).reshape(-1, 1)
-        loss = loss.reshape(len(weights), -1) * scale
-        gradient = gradient * scale
+        scale = ops.asarray(weights)
+        loss = loss * (scale if softmax else scale.reshape(-1, 1))
+        gradient = gradient * scale.reshape(-1, 1)
     n_tokens = max(1, sum(doc_lengths))
     return float(loss.sum()) / n_tokens, gradient / n_tokens
 

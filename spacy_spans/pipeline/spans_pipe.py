@@ -90,9 +90,12 @@ class SpansPipe(TrainablePipe):
     def set_labels(self, examples: Iterable[Example], labels: Iterable[str] | None) -> None:
         """Add the given labels, or else all in the examples.
 
-        RAISES (SpansError): When there are none, naming the keys that the examples have.
+        RAISES (SpansError): When no example has the key or there are no labels, naming the keys
+            that the examples have.
         """
         examples = list(examples)
+        if not any(self.key in example.reference.spans for example in examples):
+            raise SpansError(self._no_spans_message(examples))
         if labels is None:
             groups = (example.reference.spans.get(self.key, ()) for example in examples)
             labels = sorted({span.label_ for group in groups for span in group})
@@ -124,8 +127,16 @@ class SpansPipe(TrainablePipe):
             return
         named = {f"spans_{self.key}_{score}": weight for score, weight in weights.items()}
         meta = nlp.get_pipe_meta(self.name)
+        stale = set(meta.default_score_weights or {}) - set(named)
         # spaCy offers no other way to give one instance its own default weights.
         nlp._pipe_meta[self.name] = replace(meta, default_score_weights=named, scores=list(named))
+        # spaCy keeps weights once it has merged them. Those of the default key go, unless another
+        # component has that key: a score that nothing computes would stop the training.
+        others = [pipe for name, pipe in nlp.pipeline if name != self.name]
+        if not any(f"spans_{getattr(pipe, 'key', None)}_f" in stale for pipe in others):
+            kept = nlp._config["training"].get("score_weights", {})
+            for score in stale:
+                kept.pop(score, None)
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
         """Serialise labels, settings that were changed, vocab and weights."""
@@ -136,7 +147,7 @@ class SpansPipe(TrainablePipe):
         """Load what `to_bytes` made. RAISES (DataError): On weights that do not fit."""
         with _naming_what_is_damaged(f"The stored bytes of {self.name!r}"):
             super().from_bytes(bytes_data, exclude=exclude)
-        self.check_settings()
+        self._check_loaded()
         return self
 
     def to_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> None:
@@ -148,8 +159,18 @@ class SpansPipe(TrainablePipe):
         """Load what `to_disk` wrote. RAISES (DataError): On weights that do not fit."""
         with _naming_what_is_damaged(f"A file in {str(path)!r} (model, cfg or vocab)"):
             super().from_disk(path, exclude=exclude)
-        self.check_settings()
+        self._check_loaded()
         return self
+
+    def _check_loaded(self) -> None:
+        self.check_settings()
+        n_outputs = self.model.maybe_get_dim("nO")
+        if n_outputs is not None and n_outputs != self.n_classes:
+            raise DataError(
+                f"The weights of {self.name!r} have {n_outputs} outputs, but its labels and its "
+                f"loss make {self.n_classes}. Restore the settings it was trained with (such as "
+                "`loss`, or those of [model]), or train again."
+            )
 
     @contextmanager
     def _only_changed_settings(self) -> Iterator[None]:

@@ -12,8 +12,9 @@ from spacy.training import Example
 from spacy_spans.alignment import GoldSpans
 from spacy_spans.errors import SpansWarning
 from spacy_spans.pipeline.reach import Reach
+from spacy_spans.torch_layer import layer_shim
 
-from . import CANDIDATES, DATA, make_example, make_examples, make_nlp, make_pipe, write_spans
+from . import CANDIDATES, make_example, make_examples, make_nlp, make_pipe, write_spans
 
 pytestmark = pytest.mark.installed
 
@@ -181,13 +182,28 @@ def test_training_after_initialize_does_not_warn_again():
     nlp.evaluate(examples)
 
 
+@pytest.mark.parametrize("first", ["", "one", "one two"])
+def test_candidates_that_need_another_component_warn_once_and_assume_their_number(first):
+    nlp = make_nlp(
+        candidates={**CANDIDATES["length"], "within_sentences": True}, upstream=("sentencizer",)
+    )
+    data = [(first, []), *[("We pay well", [(1, 2, "A")])] * 3]
+    (message,) = warnings_at_initialize(nlp, make_examples(nlp, data))
+    assert "not known before training" in message
+    assert "spans_sc_candidate_recall" in message
+    classifier = layer_shim(nlp.get_pipe("span_enumerator").model.get_ref("classifier")).module
+    n_candidates = 10 * (len(first.split()) + 9)
+    rate = (3 + 1) / (n_candidates + 2)
+    assert classifier.classify.bias.item() == pytest.approx(math.log(rate / (1 - rate)), rel=1e-5)
+
+
 # As a score
 
 
 @pytest.mark.parametrize(
     ("max_length", "expected"),
-    # Seven gold spans: two of six tokens, one of four, two of three, two of one.
-    [(1, 2 / 7), (3, 4 / 7), (5, 5 / 7), (6, 1.0)],
+    # Six spans, labels aside: two of six tokens, one of four, two of three, one of one.
+    [(1, 1 / 6), (3, 3 / 6), (5, 4 / 6), (6, 1.0)],
 )
 def test_candidate_recall_is_the_share_of_gold_that_was_listed(max_length, expected):
     _, pipe = make_pipe(candidates={**CANDIDATES["length"], "max_length": max_length})
@@ -208,4 +224,3 @@ def test_candidate_recall_without_gold_is_none():
     _, pipe = make_pipe()
     for data in ([], [("", [])], [("We pay well", [])]):
         assert pipe.score(make_examples(NLP, data))["spans_sc_candidate_recall"] is None
-    assert DATA[0][1]

@@ -1,0 +1,105 @@
+"""Training configs: every file fills, resolves, and trains with the documented overrides."""
+
+import re
+
+import pytest
+import spacy
+import srsly
+from spacy.cli.train import train
+from spacy.schemas import ConfigSchemaTraining
+from spacy.tokens import DocBin, SpanGroup
+from spacy.util import load_config, load_model_from_config, registry
+
+from . import conftest
+
+CONFIGS = sorted((conftest.REPOSITORY / "configs").glob("*.cfg"))
+# Those that need a Hugging Face encoder take seconds to minutes.
+WITH_ENCODER = [path for path in CONFIGS if "paths.encoder" in path.read_text(encoding="utf8")]
+PARAMETERS = [
+    pytest.param(
+        path,
+        id=path.stem,
+        marks=[pytest.mark.slow] if path in WITH_ENCODER else [],
+    )
+    for path in CONFIGS
+]
+
+
+@pytest.fixture(scope="module")
+def data(repository, tmp_path_factory):
+    """Four documents of the demo corpus under the key "skills", cut to their first sentences."""
+    nlp = spacy.blank("en")
+    docs = []
+    for line in list(srsly.read_jsonl(repository / "assets" / "demo" / "dev.jsonl"))[:4]:
+        doc = nlp(line["text"])
+        spans = [
+            doc.char_span(span["start"], span["end"], label=span["label"], alignment_mode="expand")
+            for span in line["spans"]
+        ]
+        doc.spans["skills"] = SpanGroup(doc, name="skills", spans=spans)
+        docs.append(doc)
+    path = tmp_path_factory.mktemp("data") / "demo.spacy"
+    DocBin(docs=docs).to_disk(path)
+    return path
+
+
+@pytest.fixture
+def overrides(request, data, monkeypatch):
+    """What a user gives on the command line, as the comments at the top of the files say."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    values = {
+        "paths.train": str(data),
+        "paths.dev": str(data),
+        "vars.spans_key": "skills",
+        "vars.max_length": 30,
+        "vars.max_epochs": 1,
+    }
+    if request.node.callspec.params["config"] in WITH_ENCODER:
+        values["paths.encoder"] = str(request.getfixturevalue("encoder"))
+    return values
+
+
+def test_there_is_a_config_with_and_without_an_encoder():
+    assert {path.name for path in CONFIGS} >= {"enumerator_cpu.cfg", "enumerator_trf.cfg"}
+    assert 0 < len(WITH_ENCODER) < len(CONFIGS)
+
+
+@pytest.mark.parametrize("config", PARAMETERS)
+def test_configs_fill_and_resolve(config, overrides):
+    filled = load_config(config, overrides=overrides)
+    nlp = load_model_from_config(filled, auto_fill=True)
+    resolved = nlp.config.interpolate()
+    assert registry.resolve(resolved["training"], schema=ConfigSchemaTraining)
+    assert resolved["vars"]["spans_key"] == "skills"
+    assert resolved["training"]["max_epochs"] == 1
+    for name in set(nlp.pipe_names) & {"span_enumerator"}:
+        assert resolved["components"][name]["spans_key"] == "skills"
+        assert resolved["components"][name]["candidates"]["max_length"] == 30
+        assert nlp.get_pipe(name).key == "skills"
+
+
+@pytest.mark.parametrize("config", PARAMETERS)
+def test_configs_train(config, overrides, tmp_path, capsys):
+    limits = {"training.max_steps": 2, "training.eval_frequency": 1, "vars.max_epochs": 2}
+    train(config, tmp_path / "out", overrides={**overrides, **limits})
+    nlp = spacy.load(tmp_path / "out" / "model-last")
+    assert "SPANS_S" in capsys.readouterr().out
+    assert nlp.config["training"]["score_weights"]["spans_skills_f"] == 1.0
+    assert set(nlp.meta["performance"]) >= {"spans_skills_f", "span_enumerator_loss"}
+    (labels,) = [nlp.meta["labels"][name] for name in nlp.meta["labels"] if "span" in name]
+    assert labels == ["DUTY", "EXPERIENCE", "KNOWLEDGE", "SKILL"]
+    doc = nlp("You know your cleaning chemicals.")
+    assert len(doc.spans["skills"].attrs["scores"]) == len(doc.spans["skills"])
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
+def test_comments_say_how_to_run_and_name_only_settings_there_are(config):
+    text = config.read_text(encoding="utf8")
+    head = "\n".join(line for line in text.splitlines() if line.startswith("#"))
+    assert f"python -m spacy train configs/{config.name}" in head
+    parsed = load_config(config, interpolate=False)
+    named = re.findall(r"--((?:paths|vars)\.\w+)", head)
+    assert len(named) >= 5
+    for name in named:
+        section, option = name.split(".")
+        assert option in parsed[section], name
