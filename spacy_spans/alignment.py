@@ -16,7 +16,8 @@ class GoldSpans(NamedTuple):
 
     offsets (ndarray): Half-open, without duplicates of the same label. Shape (n, 2), int32.
     labels (ndarray): Label indices. Shape (n,), int32.
-    misaligned (list): Text and label of gold spans whose ends fall inside predicted tokens.
+    misaligned (list): Text and label of gold spans whose ends fall inside predicted tokens, or
+        that hold no token.
     """
 
     offsets: IntArray
@@ -48,6 +49,8 @@ def gold_spans(example: Example, key: str, label_ids: Mapping[str, int]) -> Gold
         rows.append((span.start, span.end, label_ids[span.label_]))
     spans = np.unique(np.asarray(rows, dtype="i").reshape(-1, 3), axis=0)
     offsets, aligned = _align(example, spans[:, :2])
+    # A span may hold no token at all: nothing to point at, nothing to learn.
+    aligned &= spans[:, 1] > spans[:, 0]
     names = list(label_ids)
     misaligned = [
         (example.reference[start:end].text, names[label])

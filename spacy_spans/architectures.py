@@ -20,7 +20,7 @@ def build_span_enumerator_v1(
     tok2vec: Model[list[Doc], list[Floats2d]],
     hidden_width: int = 64,
     context_window: int = 2,
-    learn_rate_factor: float = 5.0,
+    learn_rate_factor: float = 1.0,
 ) -> Model[tuple[list[Doc], Ragged], Floats2d]:
     """Score candidate spans for every label at a cost that does not grow with their length.
 
@@ -33,7 +33,10 @@ def build_span_enumerator_v1(
     hidden_width (int): Features per role.
     context_window (int): Tokens on each side that a token sees before projection; 0 for none.
     learn_rate_factor (float): Multiplies the optimizer's learning rate for the layers above
-        `tok2vec`, which start from nothing.
+        `tok2vec`: above 1 where these are pretrained and the layers above start from nothing.
+    RETURNS (Model): From documents and candidates, offsets (n_spans, 2), to logits (n_spans,
+        n_classes); (0, n_classes) for none.
+    RAISES (SettingsError): On settings out of range.
     """
     if hidden_width < 1 or context_window < 0 or learn_rate_factor <= 0:
         raise SettingsError(
@@ -42,29 +45,39 @@ def build_span_enumerator_v1(
         )
     return assemble_span_enumerator(
         tok2vec,
-        lambda n_in, n_out: TokenProjector(n_in, hidden_width, context_window),
-        lambda n_in, n_out: SpanClassifier(hidden_width, n_out),
+        partial(_build_projector, hidden=hidden_width, window=context_window),
+        partial(_build_classifier, hidden=hidden_width),
         token_width=3 * hidden_width + 2,
         learn_rate_factor=learn_rate_factor,
     )
 
 
 def build_windowed_tok2vec_v1(
-    tok2vec: Model[list[Doc], list[Floats2d]], window: int = 4096, context: int = 8
+    tok2vec: Model[list[Doc], list[Floats2d]], window: int = 4096
 ) -> Model[list[Doc], list[Floats2d]]:
     """Run a convolutional token encoder over windows in prediction: memory bounded, same vectors.
 
-    tok2vec (Model): An encoder that reads features of tokens, such as `spacy.Tok2Vec.v2`; not a
-        listener, and no encoder whose tokens see the whole document.
-    window (int): Tokens encoded in one go.
-    context (int): Tokens read on each side of a window. At least what a token sees: depth times
-        window_size of a `spacy.MaxoutWindowEncoder.v2`.
+    Each window is read with as many tokens on either side as one token sees, so that the vectors
+    are those of the encoder itself. Training passes whole documents through.
+
+    tok2vec (Model): An encoder that reads features of tokens and sees its neighbours by windows,
+        such as `spacy.Tok2Vec.v2` with `spacy.MaxoutWindowEncoder.v2`.
+    window (int): Tokens encoded in one go; at least 1.
+    RETURNS (Model): From documents to one array (n_tokens, width) each; (0, width) for empty ones.
+    RAISES (SettingsError): For a window below 1, listeners, and encoders whose tokens see further
+        than windows tell, such as an LSTM.
     """
-    if window < 1 or context < 0:
-        raise SettingsError(
-            f"Got window = {window}, context = {context}. Expected at least 1 and at least 0."
-        )
-    return windowed(tok2vec, window, context)
+    if window < 1:
+        raise SettingsError(f"Got window = {window}. Expected at least 1 token.")
+    return windowed(tok2vec, window)
+
+
+def _build_projector(n_in: int, n_out: int, *, hidden: int, window: int) -> TokenProjector:
+    return TokenProjector(n_in, hidden, window)
+
+
+def _build_classifier(n_in: int, n_out: int, *, hidden: int) -> SpanClassifier:
+    return SpanClassifier(hidden, n_out)
 
 
 def assemble_span_enumerator(

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 from spacy.tokens import Doc
-from thinc.api import Ops, get_current_ops
+from thinc.api import NumpyOps, Ops, get_current_ops
 from thinc.types import Ragged
+from thinc.util import to_numpy
 
 from spacy_spans.errors import SettingsError, SpansError
 from spacy_spans.groups import read_offsets
@@ -26,6 +27,8 @@ from spacy_spans.kernels.targets import find_spans, sample_negatives, span_keys
 from spacy_spans.types import CandidateFunction, FloatArray, IntArray
 
 BOUNDARY_SCORES = "boundary_scores"
+# Listing happens on the host: candidates are numpy arrays until they are scored.
+HOST = NumpyOps()
 
 
 def build_length_candidates_v1(
@@ -57,16 +60,19 @@ def build_boundary_candidates_v1(
     ratio: float = 0.3,
     max_candidates: int = 10_000,
     max_length: int | None = None,
+    scores_key: str | None = None,
 ) -> CandidateFunction:
     """Pair the likeliest starts with the likeliest ends; spans of any length.
 
-    Reads `doc._.boundary_scores`, which `span_enumerator` learns and writes when it uses this
-    function itself. Another component can share them by coming later in the pipeline, with
-    `span_enumerator` among `[training] annotating_components`.
+    A `span_enumerator` with this function learns the scores they are chosen by, and writes them
+    to `doc._.boundary_scores` under its spans key. Another component can use these by coming
+    later in the pipeline, with `span_enumerator` among `[training] annotating_components`.
 
     ratio (float): Starts kept, and ends kept, per token, above 0 and at most 1.
     max_candidates (int): Most candidates per document.
     max_length (Optional[int]): Longest span in tokens; no limit by default.
+    scores_key (Optional[str]): Whose scores another component is to use, where several
+        `span_enumerator` wrote some: the spans key of that one.
     RETURNS (CandidateFunction): Raises SpansError on documents without boundary scores.
     """
     if not 0 < ratio <= 1:
@@ -76,8 +82,13 @@ def build_boundary_candidates_v1(
             f"Got max_candidates = {max_candidates} and max_length = {max_length}. "
             "Expected at least 1 of each (or no max_length)."
         )
+    _register_extension()
     return partial(
-        list_by_boundaries, ratio=ratio, max_candidates=max_candidates, max_length=max_length
+        list_by_boundaries,
+        ratio=ratio,
+        max_candidates=max_candidates,
+        max_length=max_length,
+        scores_key=scores_key,
     )
 
 
@@ -93,6 +104,12 @@ def build_preset_candidates_v1(spans_key: str) -> CandidateFunction:
 def needs_boundary_scores(candidates: CandidateFunction) -> bool:
     """Whether a candidate function reads `doc._.boundary_scores`."""
     return getattr(candidates, "func", candidates) is list_by_boundaries
+
+
+def is_own(candidates: CandidateFunction) -> bool:
+    """Whether a candidate function is one of this module, which need no checking."""
+    own = (list_by_length, list_by_boundaries, list_preset)
+    return getattr(candidates, "func", candidates) in own
 
 
 def list_by_length(
@@ -120,12 +137,20 @@ def list_by_boundaries(
     ratio: float,
     max_candidates: int,
     max_length: int | None = None,
+    scores_key: str | None = None,
+    boundary_scores: Sequence[FloatArray] | None = None,
     ops: Ops | None = None,
 ) -> Ragged:
-    """See `build_boundary_candidates_v1`."""
+    """See `build_boundary_candidates_v1`.
+
+    boundary_scores (Optional[Sequence[ndarray]]): Scores (n_tokens, 2) of each document, in place
+        of those on the documents.
+    """
+    if boundary_scores is None:
+        docs = list(docs)
+        boundary_scores = [read_boundary_scores(doc, scores_key) for doc in docs]
     listed = []
-    for doc in docs:
-        scores = read_boundary_scores(doc)
+    for scores in boundary_scores:
         listed.append(
             pair_boundaries(
                 scores[:, 0],
@@ -152,13 +177,30 @@ def list_preset(docs: Iterable[Doc], *, spans_key: str, ops: Ops | None = None) 
     return to_ragged(listed, ops)
 
 
+def check_candidates(candidates: Ragged, docs: Sequence[Doc]) -> Ragged:
+    """Sort candidates of another package's function, once each.
+
+    RAISES (SpansError): When one does not lie within its document.
+    """
+    listed = []
+    for doc, own in zip(docs, split_offsets(candidates), strict=True):
+        wrong = (own[:, 0] < 0) | (own[:, 0] >= own[:, 1]) | (own[:, 1] > len(doc))
+        if wrong.any():
+            raise SpansError(
+                f"The candidate function returned the span {own[wrong][0].tolist()} for a document "
+                f"of {len(doc)} tokens. Expected 0 <= start < end <= {len(doc)}."
+            )
+        listed.append(_sorted_unique(own))
+    return to_ragged(listed, HOST)
+
+
 def keep_within_runs(candidates: Ragged, docs: Sequence[Doc], kept_key: str) -> Ragged:
     """Leave out candidates that do not lie inside one run of `doc.spans[kept_key]`.
 
     Documents without the key keep all of theirs; an empty group keeps none.
 
     candidates (Ragged): Half-open offsets, one length per document.
-    RETURNS (Ragged): As `candidates`, on the same device.
+    RETURNS (Ragged): In numpy.
     """
     if not any(kept_key in doc.spans for doc in docs):
         return candidates
@@ -168,7 +210,7 @@ def keep_within_runs(candidates: Ragged, docs: Sequence[Doc], kept_key: str) -> 
             limits = run_limits(read_offsets(doc, kept_key), len(doc))
             own = own[own[:, 1] <= limits[own[:, 0]]]
         listed.append(own)
-    return to_ragged(listed)
+    return to_ragged(listed, HOST)
 
 
 def add_candidates(candidates: Ragged, extra: Sequence[IntArray]) -> Ragged:
@@ -181,7 +223,7 @@ def add_candidates(candidates: Ragged, extra: Sequence[IntArray]) -> Ragged:
     for own, spans in zip(split_offsets(candidates), extra, strict=True):
         missing = spans[find_spans(spans, own) < 0]
         joined.append(_sorted_unique(np.concatenate([own, missing])) if len(missing) else own)
-    return to_ragged(joined)
+    return to_ragged(joined, HOST)
 
 
 def sample_candidates(
@@ -204,11 +246,13 @@ def sample_candidates(
         mask[rows[rows >= 0]] = True
         masks.append(mask)
     rows, weights = sample_negatives(
-        np.concatenate(masks), ratio=ratio, random=np.random.mtrand._rand
+        np.concatenate(masks),
+        ratio=ratio,
+        random=np.random.mtrand._rand,  # the global state
     )
     ends = np.cumsum([len(own) for own in listed])
     kept = np.split(np.concatenate(listed)[rows], np.searchsorted(rows, ends)[:-1])
-    return to_ragged(kept), weights
+    return to_ragged(kept, HOST), weights
 
 
 def split_offsets(candidates: Ragged) -> list[IntArray]:
@@ -216,9 +260,8 @@ def split_offsets(candidates: Ragged) -> list[IntArray]:
 
     Also reads suggesters that return data of shape (0, 0) for none at all.
     """
-    ops = get_current_ops()
-    offsets = ops.to_numpy(candidates.dataXd).reshape(-1, 2)
-    return np.split(offsets, np.cumsum(ops.to_numpy(candidates.lengths)))[:-1]
+    offsets = to_numpy(candidates.dataXd).reshape(-1, 2)
+    return np.split(offsets, np.cumsum(to_numpy(candidates.lengths)))[:-1]
 
 
 def to_ragged(listed: Sequence[IntArray], ops: Ops | None = None) -> Ragged:
@@ -231,15 +274,23 @@ def to_ragged(listed: Sequence[IntArray], ops: Ops | None = None) -> Ragged:
     return Ragged(on_device.asarray(data), on_device.asarray(lengths))
 
 
-def read_boundary_scores(doc: Doc) -> FloatArray:
+def read_boundary_scores(doc: Doc, key: str | None = None) -> FloatArray:
     """The start and end score of each token, as written by `span_enumerator`.
 
+    key (Optional[str]): The spans key of the component that wrote them; None for the only one.
     RETURNS (ndarray): Shape (n_tokens, 2), float32.
     """
-    scores = doc._.get(BOUNDARY_SCORES) if Doc.has_extension(BOUNDARY_SCORES) else None
+    by_key = (doc._.get(BOUNDARY_SCORES) or {}) if Doc.has_extension(BOUNDARY_SCORES) else {}
+    if key is None and len(by_key) > 1:
+        raise SpansError(
+            f"doc._.boundary_scores has scores of several components, under {sorted(by_key)}. Say "
+            "which to use: set scores_key of `spacy-spans.boundary_candidates.v1` to one of these."
+        )
+    scores = by_key.get(key) if key is not None else next(iter(by_key.values()), None)
     if scores is None:
         raise SpansError(
-            "Boundary candidates need doc._.boundary_scores, but the document has none. They are "
+            "Boundary candidates need doc._.boundary_scores, but the document has none"
+            f"{'' if key is None else f' under {key!r}, only under {sorted(by_key)}'}. They are "
             "learned and written by a `span_enumerator` whose candidates are "
             "`spacy-spans.boundary_candidates.v1`: put it earlier in the pipeline, and for "
             "training list it in [training] annotating_components."
@@ -252,11 +303,15 @@ def read_boundary_scores(doc: Doc) -> FloatArray:
     return np.asarray(scores, dtype="f")
 
 
-def write_boundary_scores(doc: Doc, scores: FloatArray) -> None:
-    """Keep the start and end score of each token on the document. Shape (n_tokens, 2)."""
+def write_boundary_scores(doc: Doc, key: str, scores: FloatArray) -> None:
+    """Keep the start and end score of each token under a spans key. Shape (n_tokens, 2)."""
+    _register_extension()
+    doc._.set(BOUNDARY_SCORES, {**(doc._.get(BOUNDARY_SCORES) or {}), key: scores})
+
+
+def _register_extension() -> None:
     if not Doc.has_extension(BOUNDARY_SCORES):
         Doc.set_extension(BOUNDARY_SCORES, default=None)
-    doc._.set(BOUNDARY_SCORES, scores)
 
 
 def _sentence_limits(doc: Doc) -> IntArray:

@@ -37,7 +37,7 @@ within_sentences = false
 @architectures = "spacy-spans.SpanEnumerator.v1"
 hidden_width = 64
 context_window = 2
-learn_rate_factor = 5.0
+learn_rate_factor = 1.0
 
 [span_enumerator.model.tok2vec]
 @architectures = "spacy.Tok2Vec.v2"

@@ -32,6 +32,8 @@ h2 {{ font-size: 1.1rem; margin: 3rem 0 0; }}
 h3 {{ font-size: .8rem; margin: 1rem 0 0; color: #666; }}
 .legend span {{ border-radius: 3px; color: #000; margin-right: .5em; padding: .1em .4em; }}
 .spans {{ overflow-wrap: anywhere; }}
+/* displaCy's label tags may not break inside a word. */
+.spans span span span {{ overflow-wrap: normal !important; white-space: nowrap !important; }}
 </style>
 </head>
 <body>
@@ -146,7 +148,8 @@ def _summarize(counted: list[tuple[int, int, int]]) -> str:
     faulty = sum(missed + wrong > 0 for missed, wrong, _ in counted)
     return (
         f"{faulty} of {len(counted)} documents differ from gold: "
-        f"{sum(x[0] for x in counted)} spans missed, {sum(x[1] for x in counted)} wrong."
+        f"{sum(x[0] for x in counted)} spans missed, {sum(x[1] for x in counted)} wrong. "
+        "Documents with the most errors come first."
     )
 
 

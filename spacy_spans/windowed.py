@@ -11,6 +11,8 @@ from spacy.tokens import Doc
 from thinc.api import Model
 from thinc.types import Floats2d
 
+from spacy_spans.errors import SettingsError
+
 TokensModel = Model[list[Doc], list[Floats2d]]
 
 
@@ -32,8 +34,12 @@ class DocPiece:
         """As `Doc.to_array`, for these tokens."""
         return self.doc.to_array(attrs)[self.start : self.end]
 
+    def to_utf8_array(self, nr_char: int = -1) -> Any:
+        """As `Doc.to_utf8_array`, for these tokens."""
+        return self.doc.to_utf8_array(nr_char=nr_char)[self.start : self.end]
 
-def windowed(tok2vec: TokensModel, window: int, context: int) -> TokensModel:
+
+def windowed(tok2vec: TokensModel, window: int) -> TokensModel:
     """Wrap a token encoder. See `spacy_spans.architectures.build_windowed_tok2vec_v1`."""
     return Model(
         "windowed_tok2vec",
@@ -41,8 +47,26 @@ def windowed(tok2vec: TokensModel, window: int, context: int) -> TokensModel:
         init=_init,
         layers=[tok2vec],
         dims={"nO": tok2vec.maybe_get_dim("nO")},
-        attrs={"window": window, "context": context},
+        attrs={"window": window, "context": tokens_seen(tok2vec)},
     )
+
+
+def tokens_seen(tok2vec: TokensModel) -> int:
+    """How many tokens on each side the vector of a token depends on.
+
+    RAISES (SettingsError): When the layers do not tell.
+    """
+    seen = 0
+    for node in tok2vec.walk():
+        if node.name == "expand_window":
+            seen += node.attrs["window_size"]
+        elif node.shims or "listener" in node.name or "lstm" in node.name:
+            raise SettingsError(
+                f"The encoder has a layer {node.name!r}, whose tokens may see the whole document. "
+                "Expected layers that see windows only, such as spacy.MaxoutWindowEncoder.v2: use "
+                "the encoder without spacy-spans.WindowedTok2Vec.v1."
+            )
+    return seen
 
 
 def _forward(

@@ -78,7 +78,7 @@ def candidate_function(request):
 
 def prepare(doc):
     """Give a document what every candidate function may ask for."""
-    module.write_boundary_scores(doc, np.arange(2 * len(doc), dtype="f").reshape(-1, 2))
+    module.write_boundary_scores(doc, "sc", np.arange(2 * len(doc), dtype="f").reshape(-1, 2))
     return write_spans(doc, "given", [(0, 1)] if len(doc) else [])
 
 
@@ -184,13 +184,13 @@ def test_lengths_out_of_order_are_an_error(min_length, max_length):
 
 def with_scores(starts, ends):
     doc = make_doc(len(starts))
-    module.write_boundary_scores(doc, np.asarray([starts, ends], dtype="f").T)
+    module.write_boundary_scores(doc, "sc", np.asarray([starts, ends], dtype="f").T)
     return doc
 
 
 def test_boundary_candidates_pair_the_best_starts_with_the_best_ends():
     docs = [with_scores([3, 0, 5, 1], [0, 4, 1, 5]), with_scores([1], [1]), make_doc(0)]
-    module.write_boundary_scores(docs[2], np.zeros((0, 2), dtype="f"))
+    module.write_boundary_scores(docs[2], "sc", np.zeros((0, 2), dtype="f"))
     found = build("boundary_candidates", ratio=0.5)(docs)
     assert listed(found) == [[(0, 2), (0, 4), (2, 4)], [(0, 1)], []]
 
@@ -215,7 +215,7 @@ def test_boundary_candidates_without_scores_are_an_error():
         ):
             build("boundary_candidates")([doc])
         # The same when the extension is there, and only this document lacks the scores.
-        module.write_boundary_scores(make_doc(1), np.zeros((1, 2), dtype="f"))
+        module.write_boundary_scores(make_doc(1), "sc", np.zeros((1, 2), dtype="f"))
 
 
 def test_boundary_candidates_of_a_retokenised_document_are_an_error():

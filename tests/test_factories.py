@@ -33,7 +33,15 @@ SETTINGS = {
 }
 
 
+# Settings without effect unless another one is set.
+NEEDED = {"kept_key": {"within_kept": True}}
+
+
 def value_of(pipe, setting):
+    if setting == "within_kept":
+        return pipe.listing.kept_key is not None
+    if setting == "kept_key":
+        return pipe.listing.kept_key
     return pipe.cfg[setting] if setting in pipe.cfg else getattr(pipe, setting)
 
 
@@ -46,8 +54,9 @@ def test_the_table_has_every_plain_setting():
 def test_each_setting_reaches_the_component(setting, value):
     default = DEFAULT_SPAN_ENUMERATOR["span_enumerator"][setting]
     assert value != default
-    assert value_of(add(), setting) == default
-    assert value_of(add(**{setting: value}), setting) == value
+    needed = NEEDED.get(setting, {})
+    assert value_of(add(**needed), setting) == default
+    assert value_of(add(**needed, **{setting: value}), setting) == value
 
 
 def test_all_settings_at_once_are_written_to_the_config():
@@ -65,7 +74,7 @@ def test_all_settings_at_once_are_written_to_the_config():
     [("length", list_by_length), ("boundary", list_by_boundaries), ("preset", list_preset)],
 )
 def test_candidates_reach_the_component(name, function):
-    assert add(candidates=CANDIDATES[name]).candidates.func is function
+    assert add(candidates=CANDIDATES[name]).listing.function.func is function
 
 
 def test_scorers_reach_the_component():

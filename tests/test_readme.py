@@ -139,7 +139,8 @@ def test_config_blocks_parse_and_their_names_resolve(block):
     for registry, name in REFERENCE.findall(block.body):
         assert spacy.registry.has(registry, name), name
     for factory in re.findall(r'^factory\s*=\s*"([^"]+)"', block.body, re.M):
-        assert factory in spacy.registry.factories.get_all(), factory
+        # Entry points become factories when the first pipeline is made.
+        assert spacy.blank("en").has_factory(factory), factory
 
 
 def links_of(text):

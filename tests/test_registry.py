@@ -210,7 +210,7 @@ def test_candidates_run_on_ragged_documents(name, settings):
     docs = make_docs()
     for doc in docs:
         write_spans(doc, "given", [(0, len(doc))] if len(doc) else [])
-        write_boundary_scores(doc, np.zeros((len(doc), 2), dtype="f"))
+        write_boundary_scores(doc, "sc", np.zeros((len(doc), 2), dtype="f"))
     candidates = build("misc", name, **settings)(docs)
     assert candidates.dataXd.shape == (int(candidates.lengths.sum()), 2)
     counts = candidates.lengths.tolist()
@@ -243,7 +243,7 @@ def test_factories_make_their_component_with_the_default_config(name, component)
     assert type(pipe) is component
     assert pipe.name == name
     assert nlp.get_pipe_meta(name).assigns == ["doc.spans"]
-    examples = [*make_examples(nlp), Example(nlp.make_doc(""), nlp.make_doc(""))]
+    examples = make_examples(nlp)
     optimizer = nlp.initialize(lambda: examples)
     losses = nlp.update(examples, sgd=optimizer)
     assert losses[name] > 0

@@ -9,6 +9,7 @@ from spacy.tokens import Doc
 
 from spacy_spans.architectures import build_windowed_tok2vec_v1
 from spacy_spans.errors import SettingsError
+from spacy_spans.windowed import tokens_seen
 
 pytestmark = pytest.mark.installed
 WORDS = ["we", "need", "Python", ",", "3.5", "naïve", "🚀", "\n"]
@@ -43,7 +44,7 @@ def make_docs(lengths):
 @settings(max_examples=60, deadline=None)
 def test_windows_change_no_vector(encoder, lengths, window):
     docs = make_docs(lengths)
-    model = build_windowed_tok2vec_v1(encoder, window=window, context=3)
+    model = build_windowed_tok2vec_v1(encoder, window=window)
     expected = encoder.predict(docs)
     vectors = model.predict(docs)
     assert [v.shape for v in vectors] == [(n, 8) for n in lengths]
@@ -61,14 +62,15 @@ def test_no_piece_is_longer_than_window_and_context(encoder, monkeypatch):
         return predict(self, spans)
 
     monkeypatch.setattr(type(encoder), "predict", spy)
-    model = build_windowed_tok2vec_v1(encoder, window=10, context=2)
+    model = build_windowed_tok2vec_v1(encoder, window=10)
     model.predict(make_docs([25, 4, 3, 0, 12]))
-    assert seen == [[12], [14], [7, 4], [3], [12], [4]]
+    # Three layers see one token more each: windows of 10 are read with 3 tokens on either side.
+    assert seen == [[13], [16], [8, 4], [3], [12], [5]]
 
 
 def test_training_sees_whole_documents_and_their_gradient(encoder):
     docs = make_docs([5, 0, 9])
-    model = build_windowed_tok2vec_v1(encoder, window=2, context=1)
+    model = build_windowed_tok2vec_v1(encoder, window=2)
     vectors, backprop = model.begin_update(docs)
     expected, _ = encoder.begin_update(docs)
     for own, wanted in zip(vectors, expected, strict=True):
@@ -79,6 +81,34 @@ def test_training_sees_whole_documents_and_their_gradient(encoder):
     assert any(np.abs(gradient).sum() > 0 for gradient in gradients)
 
 
+def test_what_a_token_sees_is_read_from_the_layers(encoder):
+    assert tokens_seen(encoder) == 3
+
+
+def test_characters_are_read_by_windows_too():
+    registry = spacy.registry.architectures
+    tok2vec = registry.get("spacy.Tok2Vec.v2")(
+        registry.get("spacy.CharacterEmbed.v2")(
+            width=8, rows=50, nM=4, nC=4, include_static_vectors=False
+        ),
+        registry.get("spacy.MaxoutWindowEncoder.v2")(
+            width=8, window_size=2, maxout_pieces=2, depth=1
+        ),
+    )
+    docs = make_docs([40, 3])
+    tok2vec.initialize()
+    model = build_windowed_tok2vec_v1(tok2vec, window=7)
+    for own, wanted in zip(model.predict(docs), tok2vec.predict(docs), strict=True):
+        np.testing.assert_allclose(own, wanted, atol=1e-5)
+
+
+def test_encoders_that_see_whole_documents_are_refused():
+    registry = spacy.registry.architectures
+    listener = registry.get("spacy.Tok2VecListener.v1")(width=8)
+    with pytest.raises(SettingsError, match="listener.*whose tokens may see the whole document"):
+        build_windowed_tok2vec_v1(listener)
+
+
 def test_windows_need_a_size():
     with pytest.raises(SettingsError, match="Got window = 0"):
-        build_windowed_tok2vec_v1(spacy.blank("en"), window=0)
+        build_windowed_tok2vec_v1(None, window=0)

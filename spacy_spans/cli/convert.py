@@ -65,7 +65,8 @@ def convert_cli(
 ) -> None:
     """Convert span annotations to a .spacy file.
 
-    Reads JSON lines with character offsets, Prodigy's JSON lines, CoNLL columns (a layer of spans
+    Reads JSON lines with character offsets, such as {"text": "Melt butter.", "spans": [{"start":
+    5, "end": 11, "label": "FOOD"}]} (ends are exclusive), Prodigy's JSON lines, CoNLL columns (a layer of spans
     for each tag column), brat folders and SemEval's toxic spans. Reports every span that could not
     be aligned to tokens.
     """

@@ -12,8 +12,8 @@ from spacy_spans.files import check_writable, replacing, write_json
 
 def coverage_cli(
     data: Annotated[Path, typer.Argument(help="A .spacy file, or a folder with some")],
-    spans_key: Annotated[str, typer.Option(help="Key in doc.spans")] = "sc",
-    lang: Annotated[str, typer.Option(help="Language code of the data")] = "en",
+    spans_key: Annotated[str, typer.Option("--spans-key", "-k", help="Key in doc.spans")] = "sc",
+    lang: Annotated[str, typer.Option("--lang", "-l", help="Language code of the data")] = "en",
     max_cost: Annotated[
         int,
         typer.Option(
@@ -29,7 +29,7 @@ def coverage_cli(
         typer.Option(help="Draw reach and cost to this image (.png, .svg, ...); needs matplotlib"),
     ] = None,
 ) -> None:
-    """Measure gold spans, and what candidates of each length would reach and cost.
+    """Measure gold spans, and what each max_length would reach and cost.
 
     Shares are of spans, over all labels of a document. Nested: within another span, or around one.
     Overlap: shares a token with another. Cross: overlaps and is not nested with that one. Two

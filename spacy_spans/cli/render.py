@@ -13,7 +13,7 @@ def render_cli(
     pipeline: Annotated[Path, typer.Argument(help="Folder of a trained pipeline")],
     data: Annotated[Path, typer.Argument(help="Gold: a .spacy file, or a folder with some")],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write")],
-    spans_key: Annotated[str, typer.Option(help="Key in doc.spans")] = "sc",
+    spans_key: Annotated[str, typer.Option("--spans-key", "-k", help="Key in doc.spans")] = "sc",
     limit: Annotated[int, typer.Option(help="Most documents, from the start", min=0)] = 20,
     title: Annotated[str, typer.Option(help="Heading of the page")] = "Gold and predicted spans",
 ) -> None:
@@ -38,4 +38,4 @@ def render_cli(
         )
         with replacing(output) as path:
             path.write_text(page, encoding="utf8")
-        msg.good(f"Wrote {len(gold)} documents to {output}")
+        msg.good(f"Wrote {len(gold)} documents to {output} (at most {limit}: see --limit)")

@@ -127,6 +127,8 @@ def _guess_file(path: Path) -> tuple[str, str]:
     if set(COLUMNS) <= {cell.strip('" ') for cell in line.split(",")}:
         return "toxic", f"its first line names the columns {' and '.join(COLUMNS)}"
     lines = (text for _, text in read_lines(path) if text.strip() and not is_comment(text))
+    if line.lstrip().startswith("["):
+        return _fail_unknown(path, "it looks like a JSON array: write one object a line")
     cells = split_columns(next(lines, ""))
     if cells[0] == DOC_START or (len(cells) > 1 and parse_tag(cells[-1])):
         return "conll", "it starts with a token and a tag"

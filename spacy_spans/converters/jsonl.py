@@ -31,6 +31,12 @@ def read_jsonl(path: Path, report: FileReport, options: ReaderOptions) -> Iterat
     nothing.
     """
     for where, entry in _read_objects(path):
+        if entry.get("answer") in SKIPPED_ANSWERS:
+            fail(
+                where,
+                f"the record is answered {entry['answer']!r}, as Prodigy's are, but the format is "
+                "jsonl, which has no answers. Use --format prodigy to leave such records out.",
+            )
         text = check_text(entry.get("text"), where)
         spans = _get_list(entry, "spans", where)
         yield Record(text, _read_spans(spans, text, where), where)
@@ -84,7 +90,8 @@ def _get_list(entry: dict[str, Any], name: str, where: str, optional: bool = Fal
     if value is None and optional:
         return []
     if not isinstance(value, list):
-        fail(where, f"{name!r} is {shown(value)}, expected a list; [] for none.")
+        found = f"{name!r} is {shown(value)}, expected a list; [] for none."
+        fail(where, f"{found} Keys that are there: {', '.join(map(repr, entry)) or 'none'}.")
     return value
 
 

@@ -40,6 +40,11 @@ def select_nested(offsets: IntArray, scores: FloatArray) -> Indices:
     return _select_by_group(_without_crossing, offsets, scores)
 
 
+def select_spans(offsets: IntArray, scores: FloatArray, policy: str) -> Indices:
+    """Pick spans by a policy: one of `OVERLAP_POLICIES`. RAISES (KeyError): For any other."""
+    return OVERLAP_POLICIES[policy](offsets, scores)
+
+
 def _select_by_group(
     select: Callable[[IntArray, FloatArray], list[int]], offsets: IntArray, scores: FloatArray
 ) -> Indices:
@@ -99,3 +104,10 @@ def _without_crossing(offsets: IntArray, scores: FloatArray) -> list[int]:
             free &= ~((starts < start) & (start < ends) & (ends < end))
             free &= ~((start < starts) & (starts < end) & (end < ends))
     return chosen
+
+
+OVERLAP_POLICIES: dict[str, Callable[[IntArray, FloatArray], Indices]] = {
+    "any": lambda offsets, scores: np.arange(len(offsets)),
+    "nested": select_nested,
+    "flat": select_flat,
+}

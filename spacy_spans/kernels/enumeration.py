@@ -11,7 +11,7 @@ from spacy_spans.types import FloatArray, IntArray
 # Keeps 0.55 * 100, which is a little over 55 in floating point, from counting as 56.
 ROUNDING = 1e-9
 # Pairs looked at in one go: bounds the memory of `pair_boundaries` at some tens of megabytes.
-PAIRS_PER_BLOCK = 1 << 20
+PAIRS_PER_BLOCK = 1 << 18
 
 
 def enumerate_spans(limits: IntArray, max_length: int) -> IntArray:
@@ -121,22 +121,30 @@ def pair_boundaries(
     if n_tokens == 0:
         return np.zeros((0, 2), dtype="i")
     n_kept = min(n_tokens, max(1, math.ceil(ratio * n_tokens - ROUNDING)))
-    starts = np.sort(_best(start_scores, n_kept))
     lasts = np.sort(_best(end_scores, n_kept))
-    # Lasts that a start can reach are a slice, since both are in text order.
+    # Best starts first: once they cannot enter the best pairs any more, no later one can.
+    starts = _best(start_scores, n_kept)
+    starts = starts[np.argsort(-start_scores[starts], kind="stable")]
+    highest_end = end_scores[lasts].max()
+    # Lasts that a start can reach are a slice, since they are in text order.
     first = np.searchsorted(lasts, starts, side="left")
     reach = starts + (n_tokens if max_length is None else max_length)
     counts = np.searchsorted(lasts, reach, side="left") - first
     best = np.zeros((0, 2), dtype="i")
+    best_scores = np.zeros(0, dtype="f")
     for block in _blocks(counts):
+        full = len(best) == max_candidates
+        if full and start_scores[starts[block.start]] + highest_end < best_scores.min():
+            break
         n = counts[block]
         rank = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
         pairs = np.stack(
             [np.repeat(starts[block], n), lasts[np.repeat(first[block], n) + rank] + 1], axis=1
         ).astype("i")
         best = np.concatenate([best, pairs])
-        pair_scores = start_scores[best[:, 0]] + end_scores[best[:, 1] - 1]
-        best = best[_best(pair_scores, max_candidates)]
+        best_scores = start_scores[best[:, 0]] + end_scores[best[:, 1] - 1]
+        kept = _best(best_scores, max_candidates)
+        best, best_scores = best[kept], best_scores[kept]
     return best[np.lexsort((best[:, 1], best[:, 0]))]
 
 

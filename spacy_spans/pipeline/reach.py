@@ -27,10 +27,14 @@ class Reach:
         self.unreached_example = ""
         self.misaligned_example = ""
         self.notes: list[str] = []
+        self.n_docs = 0
+        self.n_docs_without_key = 0
+        self.n_excluded = 0
 
     def add(self, example: Example, gold: GoldSpans, candidates: IntArray | None) -> None:
         """Count one document. No candidates (None) means that they cannot be known yet."""
         doc = example.predicted
+        self.n_docs += 1
         self.n_tokens += len(doc)
         self.n_gold += len(gold.offsets) + len(gold.misaligned)
         self.gold_of_label.update(gold.labels.tolist())
@@ -47,6 +51,14 @@ class Reach:
             if end - start > self.longest_unreached:
                 self.longest_unreached = end - start
                 self.unreached_example = doc[start:end].text
+
+    def add_excluded(self, n_excluded: int) -> None:
+        """Count gold spans of a document that cannot be predicted together with the others."""
+        self.n_excluded += n_excluded
+
+    def add_without_key(self) -> None:
+        """Count a document that is not annotated under the key."""
+        self.n_docs_without_key += 1
 
     def forget_candidates(self) -> None:
         """Drop what was counted of candidates: those of some documents say nothing of the rest."""
@@ -82,11 +94,25 @@ class Reach:
                 f"{self.longest_unreached} tokens: {_shorten(self.unreached_example)!r}). Raise "
                 "max_length, or see `spacy spans coverage` for what each choice reaches and costs."
             )
+        if self.n_excluded:
+            messages.append(
+                f"{name}: {self.n_excluded} of {self.n_gold} gold spans in {key!r} overlap others "
+                'in a way that the settings exclude, and will be missed. loss = "softmax" gives a '
+                'span one label, overlap = "flat" keeps no two that share a token, "nested" none '
+                'that cross: use loss = "sigmoid" and overlap = "any" to predict all of them.'
+            )
+        if self.n_docs_without_key:
+            messages.append(
+                f"{name}: {self.n_docs_without_key} of {self.n_docs} training documents have no "
+                f"doc.spans[{key!r}] and are learned as documents without spans. Leave them out if "
+                "they are not annotated."
+            )
         if self.misaligned_of_label:
             n_misaligned = sum(self.misaligned_of_label.values())
+            by_label = dict(self.misaligned_of_label)
             messages.append(
                 f"{name}: {n_misaligned} of {self.n_gold} gold spans in {key!r} begin or end "
-                f"inside a token and are not learned ({_counts(self.misaligned_of_label)}; e.g. "
+                f"inside a token, or hold none, and are not learned ({_counts(by_label)}; e.g. "
                 f"{_shorten(self.misaligned_example)!r}). Convert the data with this pipeline's "
                 "tokenizer, or with `spacy spans convert --alignment-mode expand`."
             )

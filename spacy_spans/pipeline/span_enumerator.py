@@ -2,10 +2,10 @@
 
 How a batch passes. The model's token part turns documents into one row per token (`tokens`),
 among it a start and an end score. The candidate function lists spans; learned candidates read
-the two scores through `doc._.boundary_scores`. The classifier then scores candidates block by
-block, and in prediction only what reaches the threshold leaves a block, so that memory grows
-with tokens and found spans, not with candidates times labels. Training scores all of them (the
-classifier recomputes chunks on the way back) and sends one gradient back through the tokens.
+the two scores. The classifier then scores candidates block by
+block: in prediction only what reaches the threshold leaves a block, in training each block is
+sent back at once and leaves a gradient per token. Memory so grows with tokens and found spans, not
+with candidates times labels; only the offsets of all candidates are held, in numpy.
 """
 
 import warnings
@@ -23,9 +23,8 @@ from thinc.types import Floats2d, Ragged
 
 from spacy_spans.alignment import GoldSpans, gold_spans
 from spacy_spans.candidates import (
+    HOST,
     add_candidates,
-    keep_within_runs,
-    needs_boundary_scores,
     sample_candidates,
     split_offsets,
     to_ragged,
@@ -33,18 +32,20 @@ from spacy_spans.candidates import (
 )
 from spacy_spans.errors import SettingsError, SpansError, SpansWarning
 from spacy_spans.groups import write_candidates, write_group
-from spacy_spans.kernels.decoding import select_flat, select_nested
+from spacy_spans.kernels.decoding import OVERLAP_POLICIES, select_spans
 from spacy_spans.kernels.enumeration import batch_offsets
 from spacy_spans.kernels.losses import sigmoid, softmax
+from spacy_spans.pipeline.listing import Listing
 from spacy_spans.pipeline.reach import Reach
 from spacy_spans.pipeline.span_loss import boundary_loss, candidate_loss
-from spacy_spans.pipeline.spans_pipe import SpansPipe
+from spacy_spans.pipeline.spans_pipe import SpansPipe, check_upstream
 from spacy_spans.torch_layer import layer_shim
 from spacy_spans.types import CandidateFunction, FloatArray, IntArray, SpanArrays
 
 # Candidates scored before the threshold is applied: bounds what prediction holds at once.
 SPANS_PER_BLOCK = 1 << 16
-OVERLAP_POLICIES = ("any", "nested", "flat")
+# Candidates scored at once in training, where all that led to their scores is kept.
+SPANS_PER_TRAINING_BLOCK = 1 << 14
 LOSSES = ("sigmoid", "softmax")
 SCORE_WEIGHTS: dict[str, float | None] = {"f": 1.0, "p": 0.0, "r": 0.0, "candidate_recall": 0.0}
 # Documents that model layers see to infer their sizes.
@@ -123,10 +124,8 @@ class SpanEnumerator(SpansPipe):
             "top_k": top_k,
         }
         super().__init__(vocab, model, name, settings)
-        self.candidates = candidates
+        self.listing = Listing(candidates, kept_key if within_kept else None)
         self.scorer = scorer
-        self.kept_key = kept_key
-        self.within_kept = within_kept
         self.candidates_key = candidates_key
         self.loss = loss
         self.add_gold_candidates = add_gold_candidates
@@ -146,7 +145,7 @@ class SpanEnumerator(SpansPipe):
             raise SettingsError(f"Got loss = {self.loss!r}. Expected one of {LOSSES}.")
         if cfg["overlap"] not in OVERLAP_POLICIES:
             raise SettingsError(
-                f"Got overlap = {cfg['overlap']!r}. Expected one of {OVERLAP_POLICIES}."
+                f"Got overlap = {cfg['overlap']!r}. Expected one of {tuple(OVERLAP_POLICIES)}."
             )
         thresholds = {"threshold": cfg["threshold"], **cfg["label_thresholds"]}
         for key, value in thresholds.items():
@@ -154,6 +153,11 @@ class SpanEnumerator(SpansPipe):
                 raise SettingsError(
                     f"Got a threshold of {value} for {key!r}. Expected a probability, 0 to 1."
                 )
+        if cfg["spans_key"] in (self.candidates_key, self.listing.kept_key, self.listing.read_key):
+            raise SettingsError(
+                f"spans_key, the key to write spans to, is {cfg['spans_key']!r}, and so is "
+                "candidates_key, kept_key or the key that candidates are read from. Choose another."
+            )
         if cfg["top_k"] is not None and cfg["top_k"] < 1:
             raise SettingsError(f"Got top_k = {cfg['top_k']}. Expected at least 1, or null.")
         if not 0 <= self.boundary_smoothing < 0.5:
@@ -175,24 +179,16 @@ class SpanEnumerator(SpansPipe):
         RAISES (SpansError): Before `initialize`, if any document has tokens.
         """
         docs = list(docs)
-        if not any(len(doc) for doc in docs):
-            return self._empty_prediction(docs)
-        self._require_initialized()
-        tokens = self.model.get_ref("tokens").predict(docs)
-        candidates = self._list_candidates(docs, tokens)
-        offsets, counts = self._to_numpy(candidates)
-        doc_lengths = [len(doc) for doc in docs]
-        rows, labels, scores = self._above_threshold(tokens, offsets, counts, doc_lengths)
-        bounds = np.searchsorted(rows, np.cumsum(counts))
-        spans = [
-            self._decode(SpanArrays(offsets[rows[low:high]], labels[low:high], scores[low:high]))
-            for low, high in zip([0, *bounds[:-1].tolist()], bounds.tolist(), strict=True)
-        ]
-        return Prediction(
-            spans,
-            candidates if self.candidates_key is not None else None,
-            self._split_boundary_scores(docs, tokens),
+        tokens, boundary_scores = self._predict_tokens(docs)
+        candidates = self.listing(docs, boundary_scores)
+        offsets, counts = candidates.dataXd, candidates.lengths
+        rows, labels, scores = self._above_threshold(
+            tokens, offsets, counts, [len(doc) for doc in docs]
         )
+        ends = np.searchsorted(rows, np.cumsum(counts))
+        columns = (np.split(column, ends)[:-1] for column in (offsets[rows], labels, scores))
+        spans = [self._decode(SpanArrays(*own)) for own in zip(*columns, strict=True)]
+        return Prediction(spans, candidates if self.candidates_key else None, boundary_scores)
 
     def set_annotations(self, docs: Iterable[Doc], prediction: Prediction) -> None:
         """Write what `predict` found to `doc.spans`, empty groups included."""
@@ -201,53 +197,35 @@ class SpanEnumerator(SpansPipe):
             write_group(doc, self.key, spans, self.labels)
         if prediction.boundary_scores is not None:
             for doc, scores in zip(docs, prediction.boundary_scores, strict=True):
-                write_boundary_scores(doc, scores)
+                write_boundary_scores(doc, self.key, scores)
         if prediction.candidates is not None and self.candidates_key is not None:
             self._write_candidates(docs, prediction.candidates, self.candidates_key)
 
     def set_candidates(self, docs: Iterable[Doc], *, candidates_key: str = "candidates") -> None:
         """Write all candidates to `doc.spans[candidates_key]`, for debugging."""
         docs = list(docs)
-        learned = needs_boundary_scores(self.candidates)
-        if learned and any(len(doc) for doc in docs):
+        scores = self._predict_tokens(docs)[1] if self.listing.is_learned else None
+        self._write_candidates(docs, self.listing(docs, scores), candidates_key)
+
+    def _predict_tokens(self, docs: Sequence[Doc]) -> tuple[Any, list[FloatArray] | None]:
+        """One row for each token of the batch, and, where they are learned, boundary scores."""
+        if any(len(doc) for doc in docs):
             self._require_initialized()
-            candidates = self._list_candidates(docs, self.model.get_ref("tokens").predict(docs))
-        elif learned:
-            candidates = to_ragged([np.zeros((0, 2), "i") for _ in docs], self._ops)
+            check_upstream(self.model, docs, self.name)
+            tokens = self.model.get_ref("tokens").predict(docs)
         else:
-            candidates = self._list(docs)
-        self._write_candidates(docs, candidates, candidates_key)
-
-    def _empty_prediction(self, docs: Sequence[Doc]) -> Prediction:
-        nothing = np.zeros((0, 2), "i")
-        empty = SpanArrays(nothing, np.zeros(0, "i"), np.zeros(0, "f"))
-        learned = needs_boundary_scores(self.candidates)
-        return Prediction(
-            [empty for _ in docs],
-            to_ragged([nothing for _ in docs], self._ops) if self.candidates_key else None,
-            [np.zeros((0, 2), "f") for _ in docs] if learned else None,
-        )
-
-    def _list_candidates(self, docs: Sequence[Doc], tokens: Floats2d) -> Ragged:
-        boundary_scores = self._split_boundary_scores(docs, tokens)
-        if boundary_scores is not None:
-            for doc, scores in zip(docs, boundary_scores, strict=True):
-                write_boundary_scores(doc, scores)
-        return self._list(docs)
-
-    def _list(self, docs: Sequence[Doc]) -> Ragged:
-        candidates = self.candidates(docs, ops=self._ops)
-        if self.within_kept:
-            candidates = keep_within_runs(candidates, docs, self.kept_key)
-        return candidates
+            # Encoders stumble over batches without any token.
+            tokens = self._ops.alloc2f(0, 2)
+        return tokens, self._split_boundary_scores(docs, tokens)
 
     def _split_boundary_scores(
         self, docs: Sequence[Doc], tokens: Floats2d
     ) -> list[FloatArray] | None:
-        if not needs_boundary_scores(self.candidates):
+        if not self.listing.is_learned:
             return None
-        ends = np.cumsum([len(doc) for doc in docs])
-        return [part.copy() for part in np.split(self._ops.to_numpy(tokens[:, -2:]), ends[:-1])]
+        ends = np.cumsum([len(doc) for doc in docs], dtype="i")
+        scores = self._ops.to_numpy(tokens[:, -2:])
+        return [part.copy() for part in np.split(scores, ends)[:-1]]
 
     def _above_threshold(
         self, tokens: Floats2d, offsets: IntArray, counts: IntArray, doc_lengths: Sequence[int]
@@ -289,10 +267,7 @@ class SpanEnumerator(SpansPipe):
 
     def _decode(self, spans: SpanArrays) -> SpanArrays:
         """Apply the overlap policy, then the limit per document."""
-        if self.cfg["overlap"] == "flat":
-            spans = _take(spans, select_flat(spans.offsets, spans.scores))
-        elif self.cfg["overlap"] == "nested":
-            spans = _take(spans, select_nested(spans.offsets, spans.scores))
+        spans = _take(spans, select_spans(spans.offsets, spans.scores, self.cfg["overlap"]))
         top_k = self.cfg["top_k"]
         if top_k is not None and len(spans.scores) > top_k:
             spans = _take(spans, np.argsort(-spans.scores, kind="stable")[:top_k])
@@ -323,17 +298,10 @@ class SpanEnumerator(SpansPipe):
         set_dropout_rate(self.model, drop)
         tokens, backprop_tokens = self.model.get_ref("tokens").begin_update(docs)
         gold = [self._gold(example) for example in examples]
-        candidates, weights = self._training_candidates(docs, gold, tokens)
-        d_tokens = self._ops.alloc2f(*tokens.shape)
-        loss = 0.0
-        if candidates.dataXd.shape[0]:
-            offsets = batch_offsets(*self._to_numpy(candidates), [len(doc) for doc in docs])
-            logits, backprop_logits = self.model.get_ref("classifier").begin_update(
-                (tokens, self._ops.asarray(offsets))
-            )
-            loss, d_logits = self._loss(docs, gold, candidates, logits, weights)
-            d_tokens = d_tokens + backprop_logits(d_logits)
-        if needs_boundary_scores(self.candidates):
+        boundary_scores = self._split_boundary_scores(docs, tokens)
+        candidates, weights = self._training_candidates(docs, gold, boundary_scores)
+        loss, d_tokens = self._backprop_candidates(docs, gold, candidates, weights, tokens)
+        if boundary_scores is not None:
             doc_lengths = [len(doc) for doc in docs]
             extra_loss, d_scores = boundary_loss(gold, doc_lengths, tokens[:, -2:], ops=self._ops)
             loss += extra_loss
@@ -343,6 +311,31 @@ class SpanEnumerator(SpansPipe):
             self.finish_update(sgd)
         losses[self.name] += loss
         return losses
+
+    def _backprop_candidates(
+        self,
+        docs: Sequence[Doc],
+        gold: Sequence[GoldSpans],
+        candidates: Any,
+        weights: FloatArray | None,
+        tokens: Floats2d,
+    ) -> tuple[float, Any]:
+        """Score candidates block by block, and collect their loss and the tokens' gradient."""
+        classifier = self.model.get_ref("classifier")
+        doc_lengths = [len(doc) for doc in docs]
+        d_tokens = self._ops.alloc2f(*tokens.shape)
+        loss = 0.0
+        for first in range(0, len(candidates.dataXd), SPANS_PER_TRAINING_BLOCK):
+            rows = slice(first, first + SPANS_PER_TRAINING_BLOCK)
+            offsets = batch_offsets(
+                candidates.dataXd[rows], candidates.lengths, doc_lengths, first_row=first
+            )
+            logits, backprop = classifier.begin_update((tokens, self._ops.asarray(offsets)))
+            block_weights = weights[rows] if weights is not None else None
+            block_loss, d_logits = self._loss(gold, doc_lengths, offsets, logits, block_weights)
+            loss += block_loss
+            d_tokens += backprop(d_logits)
+        return loss, d_tokens
 
     def get_loss(
         self, examples: Iterable[Example], candidates_logits: tuple[Ragged, Floats2d]
@@ -357,17 +350,22 @@ class SpanEnumerator(SpansPipe):
         validate_examples(examples, "SpanEnumerator.get_loss")
         candidates, logits = candidates_logits
         gold = [self._gold(example) for example in examples]
-        docs = [example.predicted for example in examples]
-        return self._loss(docs, gold, candidates, logits, None)
+        doc_lengths = [len(example.predicted) for example in examples]
+        listed: Any = to_ragged(split_offsets(candidates), HOST)
+        offsets = batch_offsets(listed.dataXd, listed.lengths, doc_lengths)
+        return self._loss(gold, doc_lengths, offsets, logits, None)
 
     def _gold(self, example: Example) -> GoldSpans:
         return gold_spans(example, self.key, self.label_ids)
 
     def _training_candidates(
-        self, docs: Sequence[Doc], gold: Sequence[GoldSpans], tokens: Floats2d
+        self,
+        docs: Sequence[Doc],
+        gold: Sequence[GoldSpans],
+        boundary_scores: list[FloatArray] | None,
     ) -> tuple[Ragged, FloatArray | None]:
         """List candidates, add gold, drop negatives; weights are None when all count alike."""
-        candidates = self._list_candidates(docs, tokens)
+        candidates = self.listing(docs, boundary_scores)
         gold_offsets = [spans.offsets for spans in gold]
         if self.add_gold_candidates:
             candidates = add_candidates(candidates, gold_offsets)
@@ -377,17 +375,16 @@ class SpanEnumerator(SpansPipe):
 
     def _loss(
         self,
-        docs: Sequence[Doc],
         gold: Sequence[GoldSpans],
-        candidates: Ragged,
+        doc_lengths: Sequence[int],
+        offsets: IntArray,
         logits: Floats2d,
         weights: FloatArray | None,
     ) -> tuple[float, Floats2d]:
-        doc_lengths = [len(doc) for doc in docs]
         return candidate_loss(
             gold,
             doc_lengths,
-            batch_offsets(*self._to_numpy(candidates), doc_lengths),
+            offsets,
             logits,
             n_labels=len(self.labels),
             softmax=self.loss == "softmax",
@@ -426,28 +423,38 @@ class SpanEnumerator(SpansPipe):
         rarity.
         """
         reach = Reach(self.labels)
-        # Learned candidates are not there yet, and neither is what other components write.
-        known = not needs_boundary_scores(self.candidates)
+        known = True
         for example in examples:
+            gold = self._gold(example)
             listed = None
             if known:
                 try:
-                    listed = split_offsets(self._list([example.predicted]))[0]
-                except (ValueError, KeyError) as error:
+                    listed = self.listing.before_training(example.predicted, gold)
+                except (SpansError, ValueError, KeyError) as error:
                     known = False
                     reach.forget_candidates()
                     reach.add_note(
-                        "which gold spans are candidates is not known before training, since they "
-                        f"depend on another component ({error}) Watch "
+                        "which gold spans are candidates is not known before training, since the "
+                        f"candidate function cannot list them yet ({error}). Watch "
                         f"spans_{self.key}_candidate_recall."
                     )
-            reach.add(example, self._gold(example), listed)
+            reach.add(example, gold, listed)
+            reach.add_excluded(self._count_excluded(gold))
+            if self.key not in example.reference.spans:
+                reach.add_without_key()
         for message in reach.messages(self.name, self.key):
             warnings.warn(SpansWarning(message), stacklevel=3)
         bias = reach.rarity_bias()
         if self.loss == "softmax":
             bias = [0.0, *bias]
         layer_shim(self.model.get_ref("classifier")).module.set_bias(bias)
+
+    def _count_excluded(self, gold: GoldSpans) -> int:
+        """How many gold spans the loss and the overlap policy cannot give together."""
+        n_gold = len(gold.offsets)
+        offsets = np.unique(gold.offsets, axis=0) if self.loss == "softmax" else gold.offsets
+        equal = np.ones(len(offsets), dtype="f")
+        return n_gold - len(select_spans(offsets, equal, self.cfg["overlap"]))
 
     # Scoring
 
@@ -471,7 +478,7 @@ class SpanEnumerator(SpansPipe):
             # A label that was never learned is a miss of the model, not of the candidates.
             group = example.reference.spans.get(self.key, ())
             gold = gold_spans(example, self.key, {span.label_: 0 for span in group})
-            reach.add(example, gold, split_offsets(self._list([example.predicted]))[0])
+            reach.add(example, gold, self.listing.of_predicted(example.predicted, self.key))
         return reach.recall()
 
     # Helpers
@@ -480,11 +487,6 @@ class SpanEnumerator(SpansPipe):
     def _ops(self) -> Any:
         """thinc's array operations; untyped, since its stubs know no numpy arrays."""
         return self.model.ops
-
-    def _to_numpy(self, candidates: Ragged) -> tuple[IntArray, IntArray]:
-        """Offsets (n, 2), also when a suggester of another package returns (0, 0); and counts."""
-        offsets = self._ops.to_numpy(candidates.dataXd).reshape(-1, 2)
-        return offsets, self._ops.to_numpy(candidates.lengths)
 
     def _require_initialized(self) -> None:
         if not self.labels or layer_shim(self.model.get_ref("classifier")).module is None:

@@ -6,8 +6,11 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+import srsly
+from spacy import util
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe
+from spacy.tokens import Doc
 from spacy.training import Example
 from spacy.vocab import Vocab
 from thinc.api import Model
@@ -27,6 +30,23 @@ def _naming_what_is_damaged(what: str) -> Iterator[None]:
             "settings: copy the pipeline again, restore the config it was trained with, or train "
             "again."
         ) from error
+
+
+def check_upstream(model: Model, docs: Sequence[Doc], name: str) -> None:
+    """Raise SpansError when a listener has nothing to listen to.
+
+    Stock listeners then hand out zeros without a word, from which no span would be found.
+    """
+    layers = {node.name for node in model.walk()}
+    docs = [doc for doc in docs if len(doc)]
+    if ("tok2vec-listener" in layers and any(doc.tensor.size == 0 for doc in docs)) or (
+        "transformer-listener" in layers and any(doc._.trf_data is None for doc in docs)
+    ):
+        raise SpansError(
+            f"{name!r} listens to a tok2vec or transformer component, but that has not run on this "
+            "document. Put it earlier in the pipeline, do not disable it, and where "
+            f"{name!r} is among [training] annotating_components, list it there too."
+        )
 
 
 class SpansPipe(TrainablePipe):
@@ -130,35 +150,52 @@ class SpansPipe(TrainablePipe):
         stale = set(meta.default_score_weights or {}) - set(named)
         # spaCy offers no other way to give one instance its own default weights.
         nlp._pipe_meta[self.name] = replace(meta, default_score_weights=named, scores=list(named))
-        # spaCy keeps weights once it has merged them. Those of the default key go, unless another
-        # component has that key: a score that nothing computes would stop the training.
+        # Weights of the default key are switched off, unless another component has that key: a
+        # score that nothing computes would stop the training. They cannot just be removed, since
+        # spaCy adds them again whenever the pipeline is loaded.
         others = [pipe for name, pipe in nlp.pipeline if name != self.name]
         if not any(f"spans_{getattr(pipe, 'key', None)}_f" in stale for pipe in others):
-            kept = nlp._config["training"].get("score_weights", {})
-            for score in stale:
-                kept.pop(score, None)
+            nlp._config["training"].setdefault("score_weights", {}).update(dict.fromkeys(stale))
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
         """Serialise labels, settings that were changed, vocab and weights."""
-        with self._only_changed_settings():
-            return super().to_bytes(exclude=exclude)
+        serialize: dict[str, Any] = {
+            "cfg": lambda: srsly.json_dumps(self._stored_cfg()),
+            "vocab": lambda: self.vocab.to_bytes(exclude=exclude),
+            "model": self.model.to_bytes,
+        }
+        return util.to_bytes(serialize, exclude)
 
     def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> "SpansPipe":
         """Load what `to_bytes` made. RAISES (DataError): On weights that do not fit."""
+        deserialize: dict[str, Any] = {
+            "cfg": lambda data: self._restore_cfg(srsly.json_loads(data)),
+            "vocab": lambda data: self.vocab.from_bytes(data, exclude=exclude),
+            "model": self.model.from_bytes,
+        }
         with _naming_what_is_damaged(f"The stored bytes of {self.name!r}"):
-            super().from_bytes(bytes_data, exclude=exclude)
+            util.from_bytes(bytes_data, deserialize, exclude)
         self._check_loaded()
         return self
 
     def to_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> None:
         """Write labels, settings that were changed, vocab and weights to a folder."""
-        with self._only_changed_settings():
-            super().to_disk(path, exclude=exclude)
+        serialize: dict[str, Any] = {
+            "cfg": lambda p: srsly.write_json(p, self._stored_cfg()),
+            "vocab": lambda p: self.vocab.to_disk(p, exclude=exclude),
+            "model": self.model.to_disk,
+        }
+        util.to_disk(path, serialize, exclude)
 
     def from_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> "SpansPipe":
         """Load what `to_disk` wrote. RAISES (DataError): On weights that do not fit."""
+        deserialize: dict[str, Any] = {
+            "cfg": lambda p: self._restore_cfg(srsly.read_json(p)),
+            "vocab": lambda p: self.vocab.from_disk(p, exclude=exclude),
+            "model": lambda p: self.model.from_bytes(p.read_bytes()),
+        }
         with _naming_what_is_damaged(f"A file in {str(path)!r} (model, cfg or vocab)"):
-            super().from_disk(path, exclude=exclude)
+            util.from_disk(path, deserialize, exclude)
         self._check_loaded()
         return self
 
@@ -172,18 +209,20 @@ class SpansPipe(TrainablePipe):
                 "`loss`, or those of [model]), or train again."
             )
 
-    @contextmanager
-    def _only_changed_settings(self) -> Iterator[None]:
-        """Store only settings that differ from the config, so that editing or overriding the
-        config of a saved pipeline has an effect; those changed at run time are kept.
-        """
-        cfg = self.cfg
-        self.cfg = {
-            key: value
-            for key, value in cfg.items()
-            if key not in self._configured or value != self._configured[key]
+    def _stored_cfg(self) -> dict[str, Any]:
+        """The labels, and each setting that was changed since the config, with both values."""
+        changed = {
+            key: {"config": configured, "value": self.cfg[key]}
+            for key, configured in self._configured.items()
+            if self.cfg[key] != configured
         }
-        try:
-            yield
-        finally:
-            self.cfg = cfg
+        return {"labels": self.cfg["labels"], "changed": changed}
+
+    def _restore_cfg(self, stored: dict[str, Any]) -> None:
+        """Apply stored changes, except to settings that the config has changed since: what is
+        written in the config of a saved pipeline, or given when it is loaded, has the last word.
+        """
+        self.cfg = {"labels": list(stored["labels"]), **deepcopy(self._configured)}
+        for key, change in stored["changed"].items():
+            if self._configured.get(key) == change["config"]:
+                self.cfg[key] = change["value"]

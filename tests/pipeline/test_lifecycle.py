@@ -22,7 +22,7 @@ from spacy.training import Corpus
 from spacy.training.initialize import init_nlp
 from thinc.api import Adam, Config
 
-from spacy_spans.errors import SpansError, SpansWarning
+from spacy_spans.errors import DataError, SpansError, SpansWarning
 
 from . import (
     CANDIDATES,
@@ -206,7 +206,8 @@ def test_train_with_another_key_scores_and_picks_the_best_by_it(tmp_path):
     for loaded in (nlp, best):
         weights = loaded.config["training"]["score_weights"]
         assert weights["spans_skills_f"] == 1.0
-        assert not any(key.startswith("spans_sc_") for key in weights)
+        default = {weight for key, weight in weights.items() if key.startswith("spans_sc_")}
+        assert default == {None}
 
 
 def test_train_with_the_wrong_key_stops_and_lists_the_keys_there_are(tmp_path):
@@ -523,5 +524,5 @@ def test_weights_of_other_settings_are_an_error_that_says_what_to_do(tmp_path):
 
 def test_weights_of_another_loss_are_an_error_that_says_what_to_do(tmp_path):
     make_trained(steps=1).to_disk(tmp_path)
-    with pytest.raises(SpansError, match=r"\[model\] settings|loss"):
+    with pytest.raises(DataError, match=r"have 3 outputs.*loss make 4.*`loss`"):
         spacy.load(tmp_path, config={"components.span_enumerator.loss": "softmax"})

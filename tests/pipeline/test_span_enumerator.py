@@ -13,7 +13,7 @@ from spacy.tokens import Doc, DocBin
 from spacy.training import Example
 from thinc.api import Adam
 
-from spacy_spans.candidates import split_offsets, to_ragged
+from spacy_spans.candidates import read_boundary_scores, split_offsets, to_ragged
 from spacy_spans.errors import SettingsError, SpansError, SpansWarning
 from spacy_spans.modules.span_classifier import SpanClassifier
 from spacy_spans.torch_layer import layer_shim
@@ -107,7 +107,7 @@ def test_component_round_trips_alone(overfitted, tmp_path):
         lambda new: new.from_disk(tmp_path / "pipe"),
     ):
         _, new = make_pipe(loss=pipe.loss)
-        new.candidates = pipe.candidates
+        new.listing = pipe.listing
         assert load(new) is new
         copies = [write_given(doc.copy()) for doc in docs]
         new.set_annotations(copies, new.predict(copies))
@@ -369,7 +369,7 @@ def test_settings_out_of_range_are_an_error(setting, value, message):
 def test_what_a_config_cannot_hold_is_an_error_too(setting, value, message):
     _, pipe = make_pipe()
     with pytest.raises(SettingsError, match=message):
-        type(pipe)(pipe.vocab, pipe.model, pipe.candidates, **{setting: value})
+        type(pipe)(pipe.vocab, pipe.model, pipe.listing.function, **{setting: value})
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,8 @@ def test_groups_survive_a_docbin():
     for doc, copy in zip(docs, DocBin().from_bytes(data).get_docs(nlp.vocab), strict=True):
         assert scored(copy) == scored(doc)
         assert found(copy, "listed") == found(doc, "listed")
-        np.testing.assert_array_equal(copy._.boundary_scores, doc._.boundary_scores)
+        assert list(copy._.boundary_scores) == ["sc"]
+        np.testing.assert_array_equal(copy._.boundary_scores["sc"], doc._.boundary_scores["sc"])
 
 
 def test_groups_are_rebuilt_on_each_pass():
@@ -499,7 +500,8 @@ def test_candidates_are_written_only_on_request(candidates):
         assert ("candidates" in empty.spans) == (key is not None)
         if key is not None:
             listed = [(span.start, span.end) for span in doc.spans["candidates"]]
-            expected = pipe.candidates([doc]).dataXd.tolist()
+            scores = [read_boundary_scores(doc)] if candidates == "boundary" else None
+            expected = pipe.listing([doc], scores).dataXd.tolist()
             assert listed == [tuple(span) for span in expected] != []
             assert {span.label_ for span in doc.spans["candidates"]} == {""}
             assert doc.spans["candidates"].attrs["scores"] == [1.0] * len(listed)
@@ -525,10 +527,11 @@ def test_only_boundary_candidates_leave_boundary_scores_on_documents():
     docs = list(nlp.pipe(TEXTS))
     tokens = pipe.model.get_ref("tokens").predict(docs)
     np.testing.assert_allclose(
-        np.concatenate([doc._.boundary_scores for doc in docs]), tokens[:, -2:], atol=1e-6
+        np.concatenate([doc._.boundary_scores["sc"] for doc in docs]), tokens[:, -2:], atol=1e-6
     )
-    assert [doc._.boundary_scores.shape for doc in docs] == [(6, 2), (6, 2), (3, 2), (0, 2)]
-    assert docs[0]._.boundary_scores.dtype == np.float32
+    shapes = [doc._.boundary_scores["sc"].shape for doc in docs]
+    assert shapes == [(6, 2), (6, 2), (3, 2), (0, 2)]
+    assert docs[0]._.boundary_scores["sc"].dtype == np.float32
     nlp, _, _ = make_initialized()
     assert nlp(TEXTS[0])._.boundary_scores is None
 
@@ -536,7 +539,7 @@ def test_only_boundary_candidates_leave_boundary_scores_on_documents():
 def test_boundary_scores_do_not_hold_on_to_the_batch():
     nlp, _, _ = make_initialized(candidates=CANDIDATES["boundary"])
     for doc in nlp.pipe(TEXTS):
-        assert doc._.boundary_scores.base is None
+        assert doc._.boundary_scores["sc"].base is None
 
 
 def test_learned_boundaries_reach_gold_that_length_does_not():
@@ -718,7 +721,7 @@ def test_two_processes_find_what_one_finds(candidates):
     if candidates == "boundary":
         for doc, other in zip(one, two, strict=True):
             np.testing.assert_allclose(
-                doc._.boundary_scores, other._.boundary_scores, atol=1e-5, rtol=1e-5
+                doc._.boundary_scores["sc"], other._.boundary_scores["sc"], atol=1e-5, rtol=1e-5
             )
 
 
@@ -746,14 +749,14 @@ def test_white_space_and_odd_documents_are_scored_like_others(text):
 def test_errors_in_pipe_go_to_the_error_handler():
     nlp = make_trained()
     pipe = nlp.get_pipe("span_enumerator")
-    original = pipe.candidates
+    original = pipe.listing.function
 
     def failing(docs, *, ops=None):
         if any("bad" in doc.text for doc in docs):
             raise ValueError("bad document")
         return original(docs, ops=ops)
 
-    pipe.candidates = failing
+    pipe.listing.function = failing
     seen = []
     pipe.set_error_handler(lambda name, proc, docs, error: seen.append((name, str(error))))
     texts = [TEXTS[0], "bad", TEXTS[1]]
@@ -781,7 +784,7 @@ def test_a_label_added_after_initialize_leaves_the_others_and_is_learned(loss):
     nlp = make_trained(data, loss=loss)
     pipe = nlp.get_pipe("span_enumerator")
     docs = [nlp.make_doc(text) for text in TEXTS]
-    candidates = pipe.candidates(docs)
+    candidates = pipe.listing(docs, None)
     classifier = pipe.model.get_ref("classifier")
     before = {key: value.clone() for key, value in state_of(classifier).items()}
     logits = pipe.model.predict((docs, candidates))
@@ -965,7 +968,7 @@ def test_gold_candidates_are_added_only_when_asked():
         gold = [pipe._gold(example) for example in examples]
         docs = [example.predicted for example in examples]
         listed, weights = pipe._training_candidates(
-            docs, gold, pipe.model.get_ref("tokens").predict(docs)
+            docs, gold, None
         )
         assert weights is None
         pipes[add] = [tuple(span) for span in listed.dataXd.tolist()]
@@ -986,7 +989,7 @@ def test_gold_candidates_are_never_added_to_predictions():
 
 def logits_for(pipe, examples, seed=None):
     docs = [example.predicted for example in examples]
-    candidates = pipe.candidates(docs)
+    candidates = pipe.listing(docs, None)
     if seed is None:
         return candidates, pipe.model.predict((docs, candidates))
     shape = (len(candidates.dataXd), pipe.n_classes)

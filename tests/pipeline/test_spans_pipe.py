@@ -169,7 +169,8 @@ def test_spans_may_be_in_the_last_document_only():
     nlp = make_nlp()
     examples = [Example(nlp.make_doc("a"), nlp.make_doc("a")) for _ in range(15)]
     examples.append(make_example(nlp, "b c", [(0, 2, "LAST")]))
-    nlp.initialize(lambda: examples)
+    with pytest.warns(SpansWarning, match=r"15 of 16 training documents have no doc\.spans"):
+        nlp.initialize(lambda: examples)
     assert nlp.get_pipe("span_enumerator").labels == ("LAST",)
 
 
@@ -185,7 +186,7 @@ def test_examples_may_come_from_a_generator():
 def test_settings_that_were_not_changed_are_not_stored(tmp_path):
     nlp, _, _ = make_initialized(threshold=0.4, top_k=7)
     nlp.to_disk(tmp_path)
-    assert stored_settings(tmp_path) == {"labels": list(LABELS)}
+    assert stored_settings(tmp_path) == {"labels": list(LABELS), "changed": {}}
 
 
 def test_a_setting_of_the_config_can_be_overridden_when_loading(tmp_path):
@@ -215,10 +216,15 @@ def test_an_override_stays_when_saved_again(tmp_path):
 )
 def test_a_setting_changed_at_run_time_survives_saving(tmp_path, setting, value):
     nlp = make_trained(steps=1, **({"top_k": 5} if value is None else {}))
-    nlp.get_pipe("span_enumerator").cfg[setting] = value
+    settings = nlp.get_pipe("span_enumerator").cfg
+    change = {"config": settings[setting], "value": value}
+    settings[setting] = value
     loaded, pipe = reload(nlp, tmp_path / "one")
     assert pipe.cfg[setting] == value
-    assert stored_settings(tmp_path / "one") == {"labels": list(LABELS), setting: value}
+    assert stored_settings(tmp_path / "one") == {
+        "labels": list(LABELS),
+        "changed": {setting: change},
+    }
     # And saving what was loaded.
     _, again = reload(loaded, tmp_path / "two")
     assert again.cfg[setting] == value
@@ -264,9 +270,12 @@ def test_score_weights_follow_the_key(key):
     nlp.initialize(lambda: examples)
     assert weights_of(nlp) == {f"spans_{key}_f": 1.0}
     every = nlp.config["training"]["score_weights"]
-    assert sorted(every) == [f"spans_{key}_{name}" for name in ("candidate_recall", "f", "p", "r")]
-    scores = nlp.evaluate(examples)
-    assert set(every) <= set(scores)
+    names = ("candidate_recall", "f", "p", "r")
+    in_use = [name for name, weight in every.items() if weight is not None]
+    assert sorted(in_use) == [f"spans_{key}_{name}" for name in names]
+    # Those of the default key are off: spaCy would take a missing score for an error.
+    assert set(every) - set(in_use) == {f"spans_sc_{name}" for name in names} - set(in_use)
+    assert set(in_use) <= set(nlp.evaluate(examples))
 
 
 def test_score_weights_of_two_components_are_shared_out():

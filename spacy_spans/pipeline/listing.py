@@ -1,0 +1,77 @@
+"""How `span_enumerator` uses its candidate function. Candidates stay in numpy until scored."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from spacy.tokens import Doc
+from thinc.types import Ragged
+
+from spacy_spans.alignment import GoldSpans
+from spacy_spans.candidates import (
+    HOST,
+    check_candidates,
+    is_own,
+    keep_within_runs,
+    needs_boundary_scores,
+    read_boundary_scores,
+    split_offsets,
+)
+from spacy_spans.types import CandidateFunction, FloatArray, IntArray
+
+
+class Listing:
+    """A candidate function, with what the component adds to it.
+
+    kept_key (str | None): List only candidates inside runs of this key, where there are runs.
+    """
+
+    def __init__(self, function: CandidateFunction, kept_key: str | None) -> None:
+        self.function = function
+        self.kept_key = kept_key
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether candidates come from start and end scores that the component learns."""
+        return needs_boundary_scores(self.function)
+
+    @property
+    def read_key(self) -> str | None:
+        """The spans key that candidates are read from, if they are."""
+        key: str | None = getattr(self.function, "keywords", {}).get("spans_key")
+        return key
+
+    def __call__(self, docs: Sequence[Doc], boundary_scores: list[FloatArray] | None) -> Any:
+        """List the candidates of a batch.
+
+        boundary_scores (list | None): Start and end scores (n_tokens, 2) of each document, if
+            candidates are learned.
+        RETURNS (Ragged): In numpy; offsets (n, 2), (0, 2) for none.
+        """
+        if self.is_learned:
+            function: Any = self.function
+            candidates: Ragged = function(docs, ops=HOST, boundary_scores=boundary_scores)
+        else:
+            candidates = self.function(docs, ops=HOST)
+        if not is_own(self.function):
+            candidates = check_candidates(candidates, docs)
+        if self.kept_key is not None:
+            candidates = keep_within_runs(candidates, docs, self.kept_key)
+        return candidates
+
+    def before_training(self, doc: Doc, gold: GoldSpans) -> IntArray | None:
+        """Candidates of a document that nothing has been predicted for; None if not known.
+
+        Learned ones are not there yet, but none will be longer than their band: the gold spans
+        that are within it are returned.
+        """
+        if not self.is_learned:
+            return split_offsets(self([doc], None))[0]
+        max_length = getattr(self.function, "keywords", {}).get("max_length")
+        if max_length is None:
+            return None
+        return gold.offsets[gold.offsets[:, 1] - gold.offsets[:, 0] <= max_length]
+
+    def of_predicted(self, doc: Doc, key: str) -> IntArray:
+        """Candidates of a document that the component with this spans key has processed."""
+        scores = [read_boundary_scores(doc, key)] if self.is_learned else None
+        return split_offsets(self([doc], scores))[0]
