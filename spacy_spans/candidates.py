@@ -173,7 +173,9 @@ def list_preset(docs: Iterable[Doc], *, spans_key: str, ops: Ops | None = None) 
                 f"only {sorted(doc.spans)}. Put the component that writes them earlier in the "
                 "pipeline, and for training list it in [training] annotating_components."
             )
-        listed.append(_sorted_unique(read_offsets(doc, spans_key)))
+        offsets = read_offsets(doc, spans_key)
+        # spaCy allows spans without tokens; there is nothing to score in them.
+        listed.append(_sorted_unique(offsets[offsets[:, 1] > offsets[:, 0]]))
     return to_ragged(listed, ops)
 
 

@@ -8,6 +8,7 @@ sent back at once and leaves a gradient per token. Memory so grows with tokens a
 with candidates times labels; only the offsets of all candidates are held, in numpy.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
@@ -30,14 +31,15 @@ from spacy_spans.candidates import (
     to_ragged,
     write_boundary_scores,
 )
-from spacy_spans.errors import SettingsError, SpansError, SpansWarning
+from spacy_spans.errors import DataError, SettingsError, SpansError, SpansWarning
 from spacy_spans.groups import write_candidates, write_group
-from spacy_spans.kernels.decoding import OVERLAP_POLICIES, select_spans
+from spacy_spans.kernels.decoding import select_spans
 from spacy_spans.kernels.enumeration import batch_offsets
 from spacy_spans.kernels.losses import sigmoid, softmax
 from spacy_spans.pipeline.listing import Listing
 from spacy_spans.pipeline.reach import Reach
 from spacy_spans.pipeline.span_loss import boundary_loss, candidate_loss
+from spacy_spans.pipeline.span_settings import check_settings
 from spacy_spans.pipeline.spans_pipe import SpansPipe, check_upstream
 from spacy_spans.torch_layer import layer_shim
 from spacy_spans.types import CandidateFunction, FloatArray, IntArray, SpanArrays
@@ -46,8 +48,9 @@ from spacy_spans.types import CandidateFunction, FloatArray, IntArray, SpanArray
 SPANS_PER_BLOCK = 1 << 16
 # Candidates scored at once in training, where all that led to their scores is kept.
 SPANS_PER_TRAINING_BLOCK = 1 << 14
-LOSSES = ("sigmoid", "softmax")
 SCORE_WEIGHTS: dict[str, float | None] = {"f": 1.0, "p": 0.0, "r": 0.0, "candidate_recall": 0.0}
+# In cfg: whether start and end scores were trained.
+BOUNDARIES = "boundaries"
 # Documents that model layers see to infer their sizes.
 N_SAMPLE_DOCS = 10
 
@@ -140,35 +143,14 @@ class SpanEnumerator(SpansPipe):
 
     def check_settings(self) -> None:
         """Raise SettingsError on settings out of range."""
-        cfg = self.cfg
-        if self.loss not in LOSSES:
-            raise SettingsError(f"Got loss = {self.loss!r}. Expected one of {LOSSES}.")
-        if cfg["overlap"] not in OVERLAP_POLICIES:
-            raise SettingsError(
-                f"Got overlap = {cfg['overlap']!r}. Expected one of {tuple(OVERLAP_POLICIES)}."
-            )
-        thresholds = {"threshold": cfg["threshold"], **cfg["label_thresholds"]}
-        for key, value in thresholds.items():
-            if not 0 <= value <= 1:
-                raise SettingsError(
-                    f"Got a threshold of {value} for {key!r}. Expected a probability, 0 to 1."
-                )
-        if cfg["spans_key"] in (self.candidates_key, self.listing.kept_key, self.listing.read_key):
-            raise SettingsError(
-                f"spans_key, the key to write spans to, is {cfg['spans_key']!r}, and so is "
-                "candidates_key, kept_key or the key that candidates are read from. Choose another."
-            )
-        if cfg["top_k"] is not None and cfg["top_k"] < 1:
-            raise SettingsError(f"Got top_k = {cfg['top_k']}. Expected at least 1, or null.")
-        if not 0 <= self.boundary_smoothing < 0.5:
-            raise SettingsError(
-                f"Got boundary_smoothing = {self.boundary_smoothing}. Expected 0 to below 0.5, "
-                "so that a gold span keeps the larger share of its target."
-            )
-        if self.negative_ratio is not None and self.negative_ratio <= 0:
-            raise SettingsError(
-                f"Got negative_ratio = {self.negative_ratio}. Expected above 0, or null for all."
-            )
+        check_settings(
+            self.cfg,
+            loss=self.loss,
+            negative_ratio=self.negative_ratio,
+            boundary_smoothing=self.boundary_smoothing,
+            read={self.listing.kept_key, self.listing.read_key},
+            candidates_key=self.candidates_key,
+        )
 
     # Prediction
 
@@ -306,6 +288,11 @@ class SpanEnumerator(SpansPipe):
             extra_loss, d_scores = boundary_loss(gold, doc_lengths, tokens[:, -2:], ops=self._ops)
             loss += extra_loss
             d_tokens[:, -2:] += d_scores
+        if not math.isfinite(loss):
+            raise SpansError(
+                f"The loss of {self.name!r} is {loss}: training has diverged. Lower the learning "
+                "rate (or learn_rate_factor), warm it up for longer, or clip gradients."
+            )
         backprop_tokens(d_tokens)
         if sgd is not None:
             self.finish_update(sgd)
@@ -416,7 +403,9 @@ class SpanEnumerator(SpansPipe):
         self.model.set_dim("nO", self.n_classes, force=True)
         self.model.initialize(X=(sample, to_ragged([], self._ops)))
         self._report_and_set_bias(get_examples())
+        self.cfg[BOUNDARIES] = self.listing.is_learned
         self.follow_key_in_score_weights(nlp, SCORE_WEIGHTS)
+        self.warn_of_shared_key(nlp)
 
     def _report_and_set_bias(self, examples: Iterable[Example]) -> None:
         """Count what the settings lose, warn once, and start the classifier at the positives'
@@ -455,6 +444,14 @@ class SpanEnumerator(SpansPipe):
         offsets = np.unique(gold.offsets, axis=0) if self.loss == "softmax" else gold.offsets
         equal = np.ones(len(offsets), dtype="f")
         return n_gold - len(select_spans(offsets, equal, self.cfg["overlap"]))
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        if self.listing.is_learned and self.labels and not self.cfg.get(BOUNDARIES):
+            raise DataError(
+                f"The candidates of {self.name!r} come from start and end scores, which it never "
+                "learned, having been trained with other candidates. Restore these, or train again."
+            )
 
     # Scoring
 

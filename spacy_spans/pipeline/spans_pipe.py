@@ -1,5 +1,6 @@
 """What every component that learns labelled spans from a `doc.spans` key shares."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -16,7 +17,7 @@ from spacy.vocab import Vocab
 from thinc.api import Model
 
 from spacy_spans.alignment import count_keys
-from spacy_spans.errors import DataError, SettingsError, SpansError
+from spacy_spans.errors import DataError, SettingsError, SpansError, SpansWarning
 
 
 @contextmanager
@@ -30,6 +31,14 @@ def _naming_what_is_damaged(what: str) -> Iterator[None]:
             "settings: copy the pipeline again, restore the config it was trained with, or train "
             "again."
         ) from error
+
+
+def _check_label(label: Any) -> None:
+    if not isinstance(label, str) or not label:
+        raise SettingsError(
+            f"Got the label {label!r}. Expected a string that is not empty; spans in the training "
+            "data need one too."
+        )
 
 
 def check_upstream(model: Model, docs: Sequence[Doc], name: str) -> None:
@@ -89,8 +98,7 @@ class SpansPipe(TrainablePipe):
 
         RETURNS (int): 0 if the label was there already, otherwise 1.
         """
-        if not isinstance(label, str) or not label:
-            raise SettingsError(f"Got the label {label!r}. Expected a string that is not empty.")
+        _check_label(label)
         if label in self.labels:
             return 0
         self.cfg["labels"].append(label)
@@ -114,26 +122,47 @@ class SpansPipe(TrainablePipe):
             that the examples have.
         """
         examples = list(examples)
+        if isinstance(labels, str):
+            raise SettingsError(f"Got labels = {labels!r}. Expected a list of strings.")
         if not any(self.key in example.reference.spans for example in examples):
             raise SpansError(self._no_spans_message(examples))
         if labels is None:
             groups = (example.reference.spans.get(self.key, ()) for example in examples)
             labels = sorted({span.label_ for group in groups for span in group})
         for label in labels:
+            _check_label(label)
             if label not in self.cfg["labels"]:
                 self.cfg["labels"].append(label)
                 self.vocab.strings.add(label)
         if not self.labels:
-            raise SpansError(self._no_spans_message(examples))
+            raise SpansError(
+                f"All training documents that have doc.spans[{self.key!r}] have no span in it. "
+                "Add annotations, or give labels."
+            )
 
     def _no_spans_message(self, examples: Sequence[Example]) -> str:
         keys = count_keys(examples)
         present = ", ".join(f"{key!r} ({n} documents)" for key, n in sorted(keys.items()))
         return (
-            f"No training document has a span in doc.spans[{self.key!r}]. Keys that are there: "
+            f"No training document has doc.spans[{self.key!r}]. Keys that are there: "
             f"{present or 'none'}. Set spans_key of {self.name!r} to one of these, or write the "
             "annotations under the key with `spacy spans convert --spans-key`."
         )
+
+    def warn_of_shared_key(self, nlp: Language | None) -> None:
+        """Warn when another component writes spans to the same key: the later one would win."""
+        pipes = nlp.pipeline if nlp is not None else []
+        same = [
+            name
+            for name, pipe in pipes
+            if pipe is not self and getattr(pipe, "key", None) == self.key
+        ]
+        if same:
+            message = (
+                f"{self.name} and {', '.join(same)} all write doc.spans[{self.key!r}]: the last of "
+                "them overwrites the others. Give each a spans_key of its own."
+            )
+            warnings.warn(SpansWarning(message), stacklevel=3)
 
     def follow_key_in_score_weights(
         self, nlp: Language | None, weights: dict[str, float | None]
@@ -210,19 +239,21 @@ class SpansPipe(TrainablePipe):
             )
 
     def _stored_cfg(self) -> dict[str, Any]:
-        """The labels, and each setting that was changed since the config, with both values."""
+        """What was learned, and each setting changed since the config, with both values."""
         changed = {
             key: {"config": configured, "value": self.cfg[key]}
             for key, configured in self._configured.items()
             if self.cfg[key] != configured
         }
-        return {"labels": self.cfg["labels"], "changed": changed}
+        learned = {key: value for key, value in self.cfg.items() if key not in self._configured}
+        return {**learned, "changed": changed}
 
     def _restore_cfg(self, stored: dict[str, Any]) -> None:
         """Apply stored changes, except to settings that the config has changed since: what is
         written in the config of a saved pipeline, or given when it is loaded, has the last word.
         """
-        self.cfg = {"labels": list(stored["labels"]), **deepcopy(self._configured)}
-        for key, change in stored["changed"].items():
+        changed = stored.pop("changed")
+        self.cfg = {"labels": [], **stored, **deepcopy(self._configured)}
+        for key, change in changed.items():
             if self._configured.get(key) == change["config"]:
                 self.cfg[key] = change["value"]
