@@ -48,9 +48,10 @@ def gold_spans(example: Example, key: str, label_ids: Mapping[str, int]) -> Gold
             )
         rows.append((span.start, span.end, label_ids[span.label_]))
     spans = np.unique(np.asarray(rows, dtype="i").reshape(-1, 3), axis=0)
-    offsets, aligned = _align(example, spans[:, :2])
     # A span may hold no token at all: nothing to point at, nothing to learn.
-    aligned &= spans[:, 1] > spans[:, 0]
+    aligned = spans[:, 1] > spans[:, 0]
+    offsets = np.zeros((len(spans), 2), dtype="i")
+    offsets[aligned], aligned[aligned] = _align(example, spans[aligned, :2])
     names = list(label_ids)
     misaligned = [
         (example.reference[start:end].text, names[label])

@@ -14,7 +14,9 @@ from spacy.vocab import Vocab
 from wasabi.tables import table
 
 from spacy_spans.errors import DataError, SettingsError
+from spacy_spans.files import list_visible
 from spacy_spans.kernels import coverage as kernel
+from spacy_spans.keys import printable
 
 Report: TypeAlias = dict[str, Any]
 
@@ -37,26 +39,41 @@ def read_docs(path: Path, vocab: Vocab) -> Iterator[Doc]:
 
     path (Path): A file written by DocBin.to_disk, or a folder with such files at any depth.
     vocab (Vocab): Vocabulary of the documents.
-    YIELDS (Doc): Documents in order, files by name; none from a file without documents.
-    RAISES (DataError): The path is missing, is a folder without .spacy files, or is no DocBin.
+    YIELDS (Doc): Documents in order, files by name; none from a file without documents. Hidden
+        files of a folder are passed over, as `spacy train` does.
+    RAISES (DataError): The path is missing, cannot be read, is a folder without .spacy files, or
+        is no DocBin or a damaged one.
     """
     if not path.exists():
         raise DataError(f"{path} does not exist: expected a .spacy file, or a folder with some")
-    files = sorted(path.rglob("*.spacy")) if path.is_dir() else [path]
+    files = [path]
+    if path.is_dir():
+        files = [file for file in list_visible(path) if file.suffix == ".spacy"]
     if not files:
         raise DataError(
             f"{path} has no .spacy file: make some with `python -m spacy spans convert`"
         )
     for file in files:
         try:
-            doc_bin = DocBin().from_disk(file)
-        # zlib, msgpack and numpy each have errors of their own for content that is something else.
+            for doc in DocBin().from_disk(file).get_docs(vocab):
+                _check_groups(doc)
+                yield doc
+        except OSError as error:
+            raise DataError(f"{file}: cannot be read: {error.strerror}.") from error
+        # zlib, msgpack, numpy and spaCy each have errors of their own for content that is
+        # something else or damaged. What the caller does with a document raises elsewhere.
         except Exception as error:
             raise DataError(
-                f"{file} is not a .spacy file ({type(error).__name__}: {error}). Make one with "
-                "`python -m spacy spans convert`."
+                f"{file} is not a .spacy file, or is damaged ({type(error).__name__}: {error}). "
+                "Make one with `python -m spacy spans convert`."
             ) from error
-        yield from doc_bin.get_docs(vocab)
+
+
+def _check_groups(doc: Doc) -> None:
+    """Look at every span, since a damaged one fails only then."""
+    for group in doc.spans.values():
+        for span in group:
+            span.label_  # noqa: B018
 
 
 def measure_coverage(
@@ -388,7 +405,7 @@ def _name_exceptions(report: Report, index: int) -> str:
     """What else to know about row `index` of the cost table before choosing it."""
     text = ""
     short = [
-        f"{label} ({_percent(stats['reach'][index])})"
+        f"{printable(label)} ({_percent(stats['reach'][index])})"
         for label, stats in report["labels"].items()
         if stats["reach"][index] < REACH_WANTED
     ]
@@ -430,7 +447,7 @@ def _format_corpus(report: Report) -> str:
         ("- without tokens, left out", "spans_without_tokens"),
     )
     always = ("docs", "tokens", "spans")
-    rows = [("Spans key", report["spans_key"])]
+    rows = [("Spans key", printable(report["spans_key"]))]
     rows += [(name, f"{corpus[key]:,}") for name, key in lines if key in always or corpus[key]]
     others = [
         f"{key} ({n['spans']:,})"
@@ -438,7 +455,7 @@ def _format_corpus(report: Report) -> str:
         if key != report["spans_key"]
     ]
     if others:
-        rows.append(("Other keys (spans)", ", ".join(others)))
+        rows.append(("Other keys (spans)", printable(", ".join(others))))
     return table(rows, max_col=100).strip("\n")
 
 
@@ -447,7 +464,7 @@ def _format_labels(report: Report, unicode: bool) -> str:
     header += ["Nested", "Overlap", "Cross", "Tokens in spans"]
     rows = [
         (
-            label,
+            printable(label),
             f"{stats['spans']:,}",
             f"{stats['length']['mean']:.1f}",
             *(f"{stats['length'][key]:,}" for key in ("median", "p95", "max")),

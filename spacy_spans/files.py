@@ -1,24 +1,36 @@
-"""Write files so that a reader never meets half of one."""
+"""Write files so that a reader never meets half of one, and list those of a folder."""
 
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from spacy_spans.errors import SettingsError
+from spacy_spans.errors import DataError, SettingsError
+
+PathLike = str | os.PathLike[str]
 
 
-def check_writable(path: str | os.PathLike[str], *, suffix: str = "") -> Path:
+def check_writable(
+    path: PathLike,
+    *,
+    suffix: str = "",
+    inputs: Iterable[PathLike] = (),
+    others: Iterable[PathLike | None] = (),
+) -> Path:
     """Check, before any work is done, that a file can be put at a path.
 
     path (str | PathLike): Where the file is to go.
     suffix (str): The ending its name must have; "" for any.
+    inputs (Iterable): Files and folders that are read: the path may neither be one of them nor
+        lie inside of one.
+    others (Iterable): Other files that are written; None stands for none.
     RETURNS (Path): The path.
 
-    Raises SettingsError when the ending differs, the path is a folder, or its folder is missing.
+    Raises SettingsError when the ending differs, the path is a folder, a device or a pipe, its
+    folder is missing, or the file is an input or another output.
     """
     path = Path(path)
     if suffix and path.suffix != suffix:
@@ -33,11 +45,71 @@ def check_writable(path: str | os.PathLike[str], *, suffix: str = "") -> Path:
             f"The output {str(path)!r} lies in a folder that does not exist. "
             f"Create {str(path.parent)!r} first."
         )
+    if path.exists() and not path.is_file():
+        raise SettingsError(
+            f"The output {str(path)!r} is a device or a pipe, expected an ordinary file: it would "
+            "be replaced by one. Choose another name."
+        )
+    for source in map(Path, inputs):
+        if _is_same(path, source):
+            raise SettingsError(
+                f"The output {str(path)!r} is also the input, which it would replace. Choose "
+                "another name."
+            )
+        if source.is_dir() and Path(os.path.realpath(source)) in _real_parents(path):
+            raise SettingsError(
+                f"The output {str(path)!r} lies inside of the input {str(source)!r}, expected a "
+                "place outside: there it might replace a part, or be read as one later. Choose "
+                "another folder."
+            )
+    for other in others:
+        if other is not None and _is_same(path, other):
+            raise SettingsError(
+                f"The outputs {str(path)!r} and {str(other)!r} are the same file, expected two. "
+                "Choose another name for one."
+            )
     return path
 
 
+def _is_same(first: PathLike, second: PathLike) -> bool:
+    """One file under one name, also one that is yet to come; or under two names."""
+    if os.path.realpath(first) == os.path.realpath(second):
+        return True
+    try:
+        return os.path.samefile(first, second)
+    except OSError:
+        return False
+
+
+def _real_parents(path: PathLike) -> Iterable[Path]:
+    return Path(os.path.realpath(path)).parents
+
+
+def list_visible(folder: Path) -> list[Path]:
+    """List the files in a folder and the folders in it, sorted.
+
+    folder (Path): The folder.
+    RETURNS (list): Paths of files. Left out is what is hidden or lies in a hidden folder, as
+        spaCy does: there temporary files are.
+    RAISES (DataError): A folder cannot be read.
+    """
+
+    def stop(error: OSError) -> NoReturn:
+        raise DataError(
+            f"{error.filename}: the folder cannot be read ({error.strerror}), expected all of "
+            f"{folder} to be readable. Change its permissions, or move it elsewhere."
+        ) from error
+
+    found: list[Path] = []
+    # Not Path.rglob: it passes over folders that it may not read.
+    for parent, folders, files in os.walk(folder, onerror=stop):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(parent, name) for name in files if not name.startswith(".")]
+    return sorted(path for path in found if path.is_file())
+
+
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replacing(path: PathLike) -> Iterator[Path]:
     """Give a temporary path beside `path` to write to; it takes the place of `path` at the end.
 
     When the block raises anything, KeyboardInterrupt included, the temporary file is removed and
@@ -58,7 +130,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
 
 
-def write_json(path: str | os.PathLike[str], data: Any) -> None:
+def write_json(path: PathLike, data: Any) -> None:
     """Write JSON as UTF-8, whole or not at all.
 
     path (str | PathLike): The file to create or replace.
@@ -66,4 +138,5 @@ def write_json(path: str | os.PathLike[str], data: Any) -> None:
     """
     text = json.dumps(data, ensure_ascii=False, indent=2, allow_nan=False)
     with replacing(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf8")
+        # Names of files may hold halves of surrogate pairs; JSON has the same escapes for them.
+        temporary.write_text(text + "\n", encoding="utf8", errors="backslashreplace")

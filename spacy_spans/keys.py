@@ -1,4 +1,4 @@
-"""The rule that names of span groups keep."""
+"""The rule that keys of `doc.spans` keep, and how names found in data are printed."""
 
 from spacy_spans.errors import SettingsError
 
@@ -9,9 +9,18 @@ def check_spans_key(key: str) -> None:
     key (str): The key.
     RAISES (SettingsError): It is empty, or has "=", ":" or a line break.
     """
-    # str.splitlines knows every line break.
-    if not key or len(key.splitlines()) != 1 or key.splitlines() != [key] or set("=:") & set(key):
+    if key.splitlines() != [key] or set("=:") & set(key):
         raise SettingsError(
             f"Got spans_key = {key!r}; expected a name that is not empty and has no '=', ':' or "
             "line break, since spaCy writes it into config files as part of an option's name"
         )
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Text from files for a terminal: control characters, which could steer it, are escaped.
+
+    text (str): Such as a label or a file name.
+    keep (str): Characters to leave as they are.
+    RETURNS (str): The text with anything that is not printable written as in Python: "\\x1b".
+    """
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)

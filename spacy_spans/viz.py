@@ -92,13 +92,23 @@ def load_pipeline(path: Path) -> Language:
     path (Path): What `spacy train` leaves in `model-best`.
     RETURNS (Language): The pipeline.
     RAISES (SettingsError): There is no pipeline at that path.
+    RAISES (DataError): There is one that cannot be loaded, such as half of one.
     """
     if not (path / "config.cfg").is_file():
         raise SettingsError(
             f"{path} is not the folder of a pipeline: it has no config.cfg. "
             "Expected what `python -m spacy train` writes, such as training/model-best"
         )
-    return spacy.load(path)
+    try:
+        return spacy.load(path)
+    # Every file of the folder has a reader of its own, any component may be among them, and what
+    # they raise when something is broken or missing has no common type.
+    except Exception as error:
+        raise DataError(
+            f"The pipeline in {path} cannot be loaded ({type(error).__name__}: {error}). Expected "
+            "a folder as `python -m spacy train` wrote it, and the packages of its components "
+            "installed. Copy or train it again, or install what is missing."
+        ) from error
 
 
 def predict(nlp: Language, gold: Sequence[Doc]) -> Iterator[Doc]:
@@ -111,7 +121,8 @@ def predict(nlp: Language, gold: Sequence[Doc]) -> Iterator[Doc]:
     inputs = (
         Doc(nlp.vocab, words=[token.text for token in doc])
         if doc.has_unknown_spaces
-        else nlp.make_doc(doc.text)
+        # Not nlp.make_doc: its limit on the length is there for the parser.
+        else nlp.tokenizer(doc.text)
         for doc in gold
     )
     return nlp.pipe(inputs)

@@ -131,6 +131,17 @@ def test_a_span_of_white_space_alone_that_has_no_token_is_misaligned():
     assert read(["one ", "two"], ["one ", " ", "two"], [(1, 2, "A")]) == ([], [(" ", "A")])
 
 
+@pytest.mark.parametrize("position", range(5))
+@pytest.mark.parametrize("predicted", [WORDS, ["one ", "two ", "th", "ree ", "four"]])
+def test_spans_that_hold_no_token_are_counted_with_the_misaligned(predicted, position):
+    spans = [(position, position, "A"), (0, 2, "B")]
+    assert read(predicted, WORDS, spans) == ([(0, 2, "B")], [("", "A")])
+
+
+def test_a_span_that_holds_no_token_of_an_empty_document_is_misaligned():
+    assert read([], [], [(0, 0, "A")]) == ([], [("", "A")])
+
+
 def test_differences_in_case_do_not_matter():
     assert read(["ONE ", "Two"], ["one ", "two"], [(1, 2, "A")]) == ([(1, 2, "A")], [])
 

@@ -226,6 +226,59 @@ def test_boundary_candidates_of_a_retokenised_document_are_an_error():
         build("boundary_candidates")([doc])
 
 
+def test_building_boundary_candidates_registers_the_extension():
+    default, *others = Doc.remove_extension(module.BOUNDARY_SCORES)
+    assert (default, *others) == (None, None, None, None)
+    build("boundary_candidates")
+    assert Doc.has_extension(module.BOUNDARY_SCORES)
+    assert make_doc(1)._.boundary_scores is None
+
+
+def test_boundary_scores_are_kept_under_each_key():
+    one, two = np.asarray([[1, 2]], dtype="f"), np.asarray([[3, 4]], dtype="f")
+    doc, other = make_doc(1), make_doc(1)
+    module.write_boundary_scores(doc, "one", one)
+    first = doc._.boundary_scores
+    module.write_boundary_scores(doc, "two", np.zeros((1, 2), dtype="f"))
+    module.write_boundary_scores(doc, "two", two)
+    assert sorted(doc._.boundary_scores) == ["one", "two"]
+    assert list(first) == ["one"]
+    assert other._.boundary_scores is None
+    np.testing.assert_array_equal(module.read_boundary_scores(doc, "one"), one)
+    np.testing.assert_array_equal(module.read_boundary_scores(doc, "two"), two)
+
+
+def test_the_only_boundary_scores_need_no_key():
+    scores = np.asarray([[1, 2], [3, 4]], dtype="f")
+    doc = make_doc(2)
+    module.write_boundary_scores(doc, "skills", scores)
+    np.testing.assert_array_equal(module.read_boundary_scores(doc), scores)
+    np.testing.assert_array_equal(module.read_boundary_scores(doc, "skills"), scores)
+    with pytest.raises(SpansError, match=r"none under 'sc', only under \['skills'\]"):
+        module.read_boundary_scores(doc, "sc")
+
+
+def test_boundary_scores_of_several_components_need_a_key():
+    doc = with_scores([3, 0, 5, 1], [0, 4, 1, 5])
+    module.write_boundary_scores(doc, "other", np.asarray([[0, 1, 0, 0]] * 2, dtype="f").T)
+    with pytest.raises(SpansError, match=r"under \['other', 'sc'\].*set scores_key"):
+        build("boundary_candidates", ratio=0.25)([doc])
+    found = {
+        key: listed(build("boundary_candidates", ratio=0.25, scores_key=key)([doc]))
+        for key in ("sc", "other")
+    }
+    assert found == {"sc": [[(2, 4)]], "other": [[(1, 2)]]}
+    with pytest.raises(SpansError, match=r"none under 'nope'"):
+        build("boundary_candidates", scores_key="nope")([doc])
+
+
+def test_boundary_scores_may_be_given_in_place_of_those_on_documents():
+    docs = [with_scores([0, 0], [0, 0]), make_doc(2)]
+    scores = [np.asarray([[1, 0], [0, 1]], dtype="f"), np.asarray([[0, 1], [1, 0]], dtype="f")]
+    found = build("boundary_candidates", ratio=0.5)(docs, boundary_scores=scores)
+    assert listed(found) == [[(0, 2)], []]
+
+
 @pytest.mark.parametrize("ratio", [0.0, -0.5, 1.01])
 def test_ratios_that_are_no_share_are_an_error(ratio):
     with pytest.raises(SettingsError, match=f"ratio = {ratio}"):
@@ -253,6 +306,11 @@ def test_preset_candidates_are_sorted_and_given_once():
     write_spans(docs[1], "given", [])
     found = build("preset_candidates", spans_key="given")(docs)
     assert listed(found) == [[(0, 1), (0, 2), (3, 5)], []]
+
+
+def test_preset_candidates_leave_out_spans_that_hold_no_token():
+    doc = write_spans(make_doc(2), "given", [(0, 0), (0, 1), (1, 1), (2, 2)])
+    assert listed(build("preset_candidates", spans_key="given")([doc])) == [[(0, 1)]]
 
 
 def test_preset_candidates_without_the_key_are_an_error_that_names_the_keys_there_are():
@@ -295,6 +353,39 @@ def test_stock_spancat_learns_from_these_candidates(suggester, expected):
     # At threshold 0 every candidate is kept.
     assert [(span.start, span.end) for span in docs[0].spans["sc"]] == expected
     assert len(docs[1].spans["sc"]) == 0
+
+
+# Candidates of other packages
+
+
+def test_only_functions_of_this_package_need_no_checking(candidate_function):
+    assert module.is_own(candidate_function)
+    assert module.is_own(module.list_by_length)
+    assert not module.is_own(spacy.registry.misc.get("spacy.ngram_suggester.v1")([1]))
+    assert not module.is_own(lambda docs, *, ops=None: ragged_of([[]]))
+
+
+def test_checked_candidates_are_sorted_and_given_once():
+    docs = [make_doc(3), make_doc(0), make_doc(1)]
+    candidates = ragged_of([[(2, 3), (0, 3), (0, 1), (2, 3)], [], [(0, 1), (0, 1)]])
+    checked = module.check_candidates(candidates, docs)
+    assert listed(checked) == [[(0, 1), (0, 3), (2, 3)], [], [(0, 1)]]
+
+
+@pytest.mark.parametrize(
+    "span", [(-1, 1), (0, 0), (2, 1), (1, 4), (3, 3), (3, 4), (-2, -1)], ids=str
+)
+def test_candidates_outside_their_document_are_an_error(span):
+    docs = [make_doc(9), make_doc(3)]
+    message = rf"\[{span[0]}, {span[1]}\] for a document of 3 tokens.*0 <= start < end <= 3"
+    with pytest.raises(SpansError, match=message):
+        module.check_candidates(ragged_of([[(0, 9)], [(0, 1), span]]), docs)
+
+
+def test_checking_nothing_at_all():
+    assert listed(module.check_candidates(ragged_of([]), [])) == []
+    nothing = Ragged(np.zeros((0, 0), dtype="i"), np.zeros(2, dtype="i"))
+    assert listed(module.check_candidates(nothing, [make_doc(1), make_doc(0)])) == [[], []]
 
 
 # Adding and leaving out

@@ -4,8 +4,8 @@ import stat
 
 import pytest
 
-from spacy_spans.errors import SettingsError
-from spacy_spans.files import check_writable, replacing, write_json
+from spacy_spans.errors import DataError, SettingsError
+from spacy_spans.files import check_writable, list_visible, replacing, write_json
 
 pytestmark = pytest.mark.installed
 
@@ -79,3 +79,75 @@ def test_check_writable(tmp_path):
         check_writable(tmp_path)
     with pytest.raises(SettingsError, match=r"does not exist\. Create '.*nope' first"):
         check_writable(tmp_path / "nope" / "a.json")
+
+
+def test_an_output_must_not_be_an_input(tmp_path):
+    path = tmp_path / "a.spacy"
+    # Also when it does not exist yet: another output may create it before.
+    for existing in (False, True):
+        if existing:
+            path.write_text("data")
+        with pytest.raises(SettingsError, match="is also the input, which it would replace"):
+            check_writable(tmp_path / "." / "a.spacy", inputs=[tmp_path / "b", path])
+    (tmp_path / "soft.json").symlink_to(path)
+    os.link(path, tmp_path / "hard.json")
+    for name in ("soft.json", "hard.json"):
+        with pytest.raises(SettingsError, match="is also the input"):
+            check_writable(tmp_path / name, inputs=[path])
+    assert check_writable(tmp_path / "b.json", inputs=[path]) == tmp_path / "b.json"
+
+
+def test_an_output_must_not_lie_inside_an_input_folder(tmp_path):
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "in" / "deep")
+    for output in ("in/a", "in/deep/a", "link/a"):
+        with pytest.raises(SettingsError, match=r"lies inside of the input '.*in', expected"):
+            check_writable(tmp_path / output, inputs=[tmp_path / "in"])
+    beside = tmp_path / "in.json"
+    assert check_writable(beside, inputs=[tmp_path / "in", tmp_path / "nope"]) == beside
+
+
+def test_outputs_must_differ(tmp_path):
+    path = tmp_path / "a"
+    with pytest.raises(SettingsError, match="are the same file, expected two"):
+        check_writable(path, others=[None, tmp_path / "x" / ".." / "a"])
+    assert check_writable(path, others=[None, tmp_path / "b"]) == path
+
+
+def test_an_output_must_be_an_ordinary_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/null")
+    for path in ("/dev/null", tmp_path / "pipe", tmp_path / "link"):
+        with pytest.raises(SettingsError, match="is a device or a pipe, expected an ordinary"):
+            check_writable(path)
+
+
+def test_visible_files_are_listed_sorted(tmp_path):
+    for name in ("b", "a/z", "a/.tmp", ".hidden/c", ".x"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    os.mkfifo(tmp_path / "pipe")
+    names = [path.relative_to(tmp_path).as_posix() for path in list_visible(tmp_path)]
+    assert names == ["a/z", "b"]
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "a").touch()
+    scandir = os.scandir
+
+    def refuse(path):
+        if os.fspath(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        return scandir(path)
+
+    # The tests may run as root, who may read everything.
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match=r"locked: the folder cannot be read \(Permission denied\)"):
+        list_visible(tmp_path)
+
+
+def test_names_that_are_no_text_survive_in_json(tmp_path):
+    name = os.fsdecode(b"a\xff.jsonl")
+    write_json(tmp_path / "a.json", name)
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf8")) == name

@@ -13,7 +13,6 @@ import pytest
 import spacy
 from spacy.language import Language
 from spacy.tokens import Doc
-from spacy.training import Example
 from thinc.api import Adam, Model, Ragged
 
 from spacy_spans.candidates import write_boundary_scores

@@ -266,7 +266,7 @@ def test_one_altered_byte_is_an_error_or_one_altered_weight(position, change):
 
 
 def test_weights_of_another_architecture_are_an_error():
-    with pytest.raises(DataError, match="restore the config they were trained with"):
+    with pytest.raises(DataError, match="the weights do not fit the model"):
         load_state(STATE, build_deeper)
 
 

@@ -167,3 +167,40 @@ def test_a_folder_without_pipeline_is_an_error(tmp_path):
         SettingsError, match=r"no config.cfg. Expected what `python -m spacy train`"
     ):
         viz.load_pipeline(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.cfg", "[nlp"),
+        ("config.cfg", '[nlp]\nlang = "en"\npipeline = ["a"]\n[components]\n[components.a]\n'),
+        ("config.cfg", '[nlp]\nlang = "en"\npipelin = []\n'),
+        (
+            "config.cfg",
+            '[nlp]\nlang = "en"\npipeline = ["a"]\n[components]\n[components.a]\nfactory = "no"\n',
+        ),
+        (
+            "config.cfg",
+            '[nlp]\nlang = "en"\npipeline = ["a"]\n[components]\n[components.a]\n'
+            'factory = "sentencizer"\npunkt = null\n',
+        ),
+        ("meta.json", "{"),
+        ("tokenizer", "half"),
+        ("vocab/strings.json", "["),
+    ],
+)
+def test_a_broken_pipeline_is_named(tmp_path, name, content):
+    spacy.blank("en").to_disk(tmp_path / "pipeline")
+    (tmp_path / "pipeline" / name).write_text(content)
+    with pytest.raises(
+        DataError, match=r"The pipeline in .*pipeline cannot be loaded \(\w+: "
+    ) as e:
+        viz.load_pipeline(tmp_path / "pipeline")
+    assert str(e.value.__cause__) in str(e.value)
+
+
+def test_texts_beyond_the_limit_of_the_parser(monkeypatch):
+    nlp = spacy.blank("en")
+    nlp.max_length = 10
+    (doc,) = viz.predict(nlp, [make_doc(spacy.blank("en"), "A text of more than ten characters")])
+    assert doc.text == "A text of more than ten characters"

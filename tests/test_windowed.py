@@ -105,8 +105,26 @@ def test_characters_are_read_by_windows_too():
 def test_encoders_that_see_whole_documents_are_refused():
     registry = spacy.registry.architectures
     listener = registry.get("spacy.Tok2VecListener.v1")(width=8)
-    with pytest.raises(SettingsError, match="listener.*whose tokens may see the whole document"):
+    with pytest.raises(SettingsError, match=r"listener.*whose tokens may see the whole document"):
         build_windowed_tok2vec_v1(listener)
+
+
+def test_lstms_and_torch_layers_are_refused(encoder):
+    from spacy.ml.models.tok2vec import MultiHashEmbed
+    from thinc.api import LSTM, PyTorchWrapper, chain, list2padded, padded2list, with_array
+    from torch import nn
+
+    embed = MultiHashEmbed(width=8, attrs=["NORM"], rows=[50], include_static_vectors=False)
+    lstm = chain(embed, list2padded(), LSTM(8, 8), padded2list())
+    torch_layer = chain(embed, with_array(PyTorchWrapper(nn.Linear(8, 8))))
+    for refused in (lstm, torch_layer):
+        with pytest.raises(SettingsError, match="whose tokens may see the whole document"):
+            build_windowed_tok2vec_v1(refused)
+
+
+def test_windows_have_no_context_setting(encoder):
+    with pytest.raises(TypeError, match="context"):
+        build_windowed_tok2vec_v1(encoder, context=8)
 
 
 def test_windows_need_a_size():

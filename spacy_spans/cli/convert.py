@@ -1,5 +1,6 @@
 """`python -m spacy spans convert`."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ from wasabi.printer import Printer
 from spacy_spans.cli._shared import exit_on_error, split_list
 from spacy_spans.errors import SettingsError
 from spacy_spans.files import check_writable, write_json
+from spacy_spans.keys import printable
 
 if TYPE_CHECKING:
     from spacy_spans.converters import ConversionReport, FileReport
@@ -66,15 +68,15 @@ def convert_cli(
     """Convert span annotations to a .spacy file.
 
     Reads JSON lines with character offsets, such as {"text": "Melt butter.", "spans": [{"start":
-    5, "end": 11, "label": "FOOD"}]} (ends are exclusive), Prodigy's JSON lines, CoNLL columns (a layer of spans
-    for each tag column), brat folders and SemEval's toxic spans. Reports every span that could not
-    be aligned to tokens.
+    5, "end": 11, "label": "FOOD"}]} (ends are exclusive), Prodigy's JSON lines, CoNLL columns (a
+    layer of spans for each tag column), brat folders and SemEval's toxic spans. Reports every span
+    that could not be aligned to tokens.
     """
     with exit_on_error("Cannot convert") as msg:
         from spacy_spans.converters import ConvertSettings, convert
 
         if json_path is not None:
-            check_writable(json_path)
+            check_writable(json_path, inputs=_inputs(input_path), others=[output_path])
         settings = ConvertSettings(
             format=format,
             spans_key=spans_key,
@@ -90,10 +92,18 @@ def convert_cli(
         show_report(report, msg)
 
 
+def _inputs(path: Path) -> list[Path]:
+    """The file, and the other one of the pair where it is one of brat's."""
+    pair = (".txt", ".ann")
+    return [path.with_suffix(suffix) for suffix in pair] if path.suffix in pair else [path]
+
+
 def _read_columns(value: str | None) -> tuple[int, ...]:
     parts = split_list(value)
-    if not all(part.isdecimal() for part in parts):
-        raise SettingsError(f"--columns is {value!r}, expected numbers such as 2,3.")
+    if not all(re.fullmatch(r"\d{1,9}", part) for part in parts):
+        from spacy_spans.converters.records import shown
+
+        raise SettingsError(f"--columns is {shown(value)}, expected numbers such as 2,3.")
     return tuple(int(part) for part in parts)
 
 
@@ -108,19 +118,19 @@ def show_report(report: "ConversionReport", msg: Printer) -> None:
         for reason, count in sorted(counter.items()):
             msg.warn(f"{title}: {_count(count)} x {reason}")
     if report.left_out:
-        names = ", ".join(Path(path).name for path in report.left_out[:3])
+        names = ", ".join(printable(Path(path).name) for path in report.left_out[:3])
         more = ", ..." * (len(report.left_out) > 3)
         msg.warn(f"Files left out: {len(report.left_out)} ({names}{more})")
     if total.repaired.count:
         msg.warn(
             f"Tags repaired: {_count(total.repaired.count)} inside of a span that nothing "
             "had started now start one",
-            "\n".join(total.repaired.examples),
+            "\n".join(map(printable, total.repaired.examples)),
         )
     _show_lost(report, total, msg)
     msg.good(
         f"Wrote {_count(total.documents)} documents with {_count(total.spans)} spans in "
-        f"doc.spans[{report.spans_key!r}] to {report.output}"
+        f"doc.spans[{report.spans_key!r}] to {printable(report.output)}"
     )
 
 
@@ -139,7 +149,7 @@ def _show_files(report: "ConversionReport", total: "FileReport", msg: Printer) -
 def _rows_of_files(
     report: "ConversionReport", total: "FileReport"
 ) -> list[tuple[str, "FileReport"]]:
-    rows = [(Path(file.path).name, file) for file in report.files[:MAX_ROWS]]
+    rows = [(printable(Path(file.path).name), file) for file in report.files[:MAX_ROWS]]
     return [*rows, ("total", total)] if len(report.files) > 1 else rows
 
 
@@ -147,7 +157,7 @@ def _show_labels(report: "ConversionReport", total: "FileReport", msg: Printer) 
     # One column a file as long as they fit.
     columns = _rows_of_files(report, total) if len(report.files) <= 4 else [("total", total)]
     rows = [
-        [label, *(_count(file.labels[label]) for _, file in columns)]
+        [printable(label), *(_count(file.labels[label]) for _, file in columns)]
         for label, _ in total.labels.most_common()
     ]
     if rows:
@@ -174,7 +184,7 @@ def _describe(example: dict[str, Any]) -> str:
     parts = f", {example['fragments']} fragments" if example["fragments"] > 1 else ""
     return (
         f"  doc {example['doc']}, {example['start']} to {example['end']}{parts}, "
-        f"{example['label']}: {example['text']!r} ({example['where']})"
+        f"{printable(example['label'])}: {example['text']!r} ({printable(example['where'])})"
     )
 
 

@@ -18,7 +18,8 @@ def coverage_cli(
         int,
         typer.Option(
             help="Most candidates per 1,000 tokens that a recommendation may cost. 64000 are about "
-            "all spans of up to 64 tokens"
+            "all spans of up to 64 tokens",
+            min=0,
         ),
     ] = 64_000,
     json_path: Annotated[
@@ -43,9 +44,9 @@ def coverage_cli(
         from spacy_spans.converters.convert import make_tokenizer
 
         # What cannot be written is found before the work is done.
-        for path in (json_path, plot):
+        for path, other in ((json_path, plot), (plot, json_path)):
             if path is not None:
-                check_writable(path)
+                check_writable(path, inputs=[data], others=[other])
         if plot is not None:
             coverage.require_matplotlib()
         docs = coverage.read_docs(data, make_tokenizer(lang).vocab)
@@ -65,7 +66,8 @@ def coverage_cli(
 
 def _can_show(text: str) -> bool:
     try:
-        text.encode(sys.stdout.encoding or "ascii")
+        # There is no output at all after `>&-`.
+        text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except (LookupError, UnicodeEncodeError):
         return False
     return True

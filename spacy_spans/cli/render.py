@@ -1,5 +1,6 @@
 """`python -m spacy spans render`: a thin shell over spacy_spans.viz."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from spacy_spans.cli._shared import exit_on_error
 from spacy_spans.files import check_writable, replacing
+from spacy_spans.keys import printable
 
 
 def render_cli(
@@ -26,9 +28,9 @@ def render_cli(
         from spacy_spans import viz
         from spacy_spans.coverage import read_docs
 
-        check_writable(output)
+        check_writable(output, inputs=[pipeline, data])
         nlp = viz.load_pipeline(pipeline)
-        gold = list(islice(read_docs(data, nlp.vocab), limit))
+        gold = list(islice(read_docs(data, nlp.vocab), min(limit, sys.maxsize)))
         predicted = list(
             tqdm(viz.predict(nlp, gold), total=len(gold), unit=" docs", leave=False, disable=None)
         )
@@ -37,5 +39,6 @@ def render_cli(
             list(zip(gold, predicted, strict=True)), spans_key=spans_key, title=title
         )
         with replacing(output) as path:
-            path.write_text(page, encoding="utf8")
-        msg.good(f"Wrote {len(gold)} documents to {output} (at most {limit}: see --limit)")
+            path.write_text(page, encoding="utf8", errors="replace")
+        name = printable(str(output))
+        msg.good(f"Wrote {len(gold)} documents to {name} (at most {limit}: see --limit)")

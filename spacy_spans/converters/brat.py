@@ -20,6 +20,7 @@ from spacy_spans.converters.records import (
     check_text,
     fail,
     read_text,
+    shown,
 )
 from spacy_spans.converters.report import FileReport
 
@@ -32,7 +33,7 @@ OTHER_LINES = {
     "#": "notes",
     "*": "equivalences",
 }
-OFFSETS = re.compile(r"(\d+) (\d+)")
+OFFSETS = re.compile(r"(\d{1,18}) (\d{1,18})")
 EXPECTED = "expected an id, a label with offsets, and the text, parted by tabs: T1<tab>LOC 0 5<tab>"
 
 
@@ -83,7 +84,7 @@ def _read_line(line: str, text: str, where: str) -> tuple[str, Annotation]:
     label, _, listed = middle.partition(" ")
     matches = [OFFSETS.fullmatch(part) for part in listed.split(";")]
     if not label or not all(matches):
-        fail(where, f"found {middle!r}, {EXPECTED} (0 5;10 15 for two fragments).")
+        fail(where, f"found {shown(middle)}, {EXPECTED} (0 5;10 15 for two fragments).")
     pairs = [
         check_offsets(int(match[1]), int(match[2]), len(text), where) for match in matches if match
     ]

@@ -17,6 +17,7 @@ from spacy_spans.converters.records import Annotation, Offsets, ReaderOptions, R
 from spacy_spans.converters.report import ConversionReport, FileReport
 from spacy_spans.errors import DataError, SettingsError
 from spacy_spans.files import check_writable, replacing
+from spacy_spans.keys import check_spans_key
 
 CHARACTERS_KEY = "spacy_spans.characters"
 
@@ -52,8 +53,11 @@ class ConvertSettings:
                 f"Unknown alignment mode {self.alignment_mode!r}, expected one of: "
                 f"{', '.join(ALIGNMENT_MODES)}."
             )
-        if not self.spans_key:
-            raise SettingsError("The spans key is empty, expected a name such as 'sc'.")
+        check_spans_key(self.spans_key)
+        for name in (self.spans_key, *self.labels):
+            # Bytes on the command line that are no text arrive as halves of surrogate pairs.
+            if any("\ud800" <= character <= "\udfff" for character in name):
+                raise SettingsError(f"The name {name!r} is no Unicode text. Choose another one.")
         if not all(label.strip() for label in self.labels):
             raise SettingsError(f"An empty label among {self.labels}, expected names.")
         if self.n_sents is not None and self.n_sents < 0:
@@ -93,7 +97,7 @@ def convert(
     for settings or an output path that cannot work.
     """
     settings = settings or ConvertSettings()
-    output = check_writable(output_path, suffix=".spacy")
+    output = check_writable(output_path, suffix=".spacy", inputs=[input_path])
     nlp = make_tokenizer(settings.lang)
     report, documents = read_docs(input_path, nlp, settings)
     report.output = str(output)
@@ -116,7 +120,8 @@ def make_tokenizer(lang: str) -> Language:
     """A blank pipeline. Raises SettingsError when spaCy has none for the language."""
     try:
         return spacy.blank(lang)
-    except ImportError as error:
+    # Any module beside the languages is taken for one, such as spacy.lang.punctuation.
+    except Exception as error:
         raise SettingsError(
             f"No tokenizer for language {lang!r}: {error}. Expected a code that spaCy knows, "
             "such as 'en', or 'xx' for any language."

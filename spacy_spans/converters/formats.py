@@ -12,6 +12,7 @@ from spacy_spans.converters.records import ReaderOptions, Record, read_lines
 from spacy_spans.converters.report import FileReport
 from spacy_spans.converters.toxic import COLUMNS, read_toxic
 from spacy_spans.errors import DataError, SettingsError
+from spacy_spans.files import list_visible
 
 Reader = Callable[[Path, FileReport, ReaderOptions], Iterator[Record]]
 
@@ -55,12 +56,11 @@ def list_files(path: Path, name: str) -> tuple[list[Path], list[Path]]:
 
     Raises DataError when there is nothing to read.
     """
-    if not path.exists():
-        raise DataError(f"{path}: there is no such file or folder.")
+    _check_exists(path)
     if path.is_file():
         return [path], []
     wanted = get_format(name).suffixes
-    files = _list_visible(path)
+    files = list_visible(path)
     found = [file for file in files if file.suffix.lower() in wanted]
     if name == "conll" and not found:
         # Only here, since .txt is what a licence or a readme is called as well.
@@ -86,11 +86,10 @@ def guess_format(path: Path) -> tuple[str, str]:
     Raises DataError when it cannot be told, with the names of the formats there are, and when
     files of a folder differ.
     """
-    if not path.exists():
-        raise DataError(f"{path}: there is no such file or folder.")
+    _check_exists(path)
     if path.is_file():
         return _guess_file(path)
-    files = _list_visible(path)
+    files = list_visible(path)
     suffixes = {suffix for known in FORMATS.values() for suffix in known.suffixes}
     if any(file.suffix.lower() == ".ann" for file in files):
         return "brat", "the folder has .ann files"
@@ -110,18 +109,22 @@ def guess_format(path: Path) -> tuple[str, str]:
     return guesses[first]
 
 
-def _list_visible(path: Path) -> list[Path]:
-    return sorted(
-        file
-        for file in path.rglob("*")
-        if file.is_file() and not any(p.startswith(".") for p in file.relative_to(path).parts)
-    )
+def _check_exists(path: Path) -> None:
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file or folder.")
+    if not path.is_file() and not path.is_dir():
+        raise DataError(
+            f"{path}: found a pipe or a device, expected a file or a folder. Save what comes from "
+            "it to a file first."
+        )
 
 
 def _guess_file(path: Path) -> tuple[str, str]:
     if path.suffix == ".ann" or (path.suffix == ".txt" and path.with_suffix(".ann").is_file()):
         return "brat", "an .ann file beside a .txt file"
     line = next((line for _, line in read_lines(path) if line.strip()), "")
+    if not line:
+        return _fail_unknown(path, "it holds nothing but white space")
     if line.lstrip().startswith("{"):
         return _guess_json(line)
     if set(COLUMNS) <= {cell.strip('" ') for cell in line.split(",")}:

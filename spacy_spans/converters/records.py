@@ -72,6 +72,10 @@ def decode(raw: bytes, path: Path, *, first_line: int = 1) -> str:
 
     Raises DataError with the line of the first byte that is not UTF-8.
     """
+    if first_line == 1 and raw.startswith(b"\x1f\x8b"):
+        raise DataError(
+            f"{path}: the file is compressed with gzip, expected a text file. Run gunzip first."
+        )
     try:
         return raw.decode("utf-8-sig" if first_line == 1 else "utf-8")
     except UnicodeDecodeError as error:
@@ -118,16 +122,16 @@ def fail(where: str, message: str) -> NoReturn:
     raise DataError(f"{where}: {message}")
 
 
-def check_text(value: Any, where: str) -> str:
+def check_text(value: Any, where: str, name: str = "text") -> str:
     """A text spaCy can hold, or DataError: a string, without halves of surrogate pairs."""
     if not isinstance(value, str):
-        fail(where, f"'text' is {shown(value)}, expected a string.")
+        fail(where, f"{name!r} is {shown(value)}, expected a string.")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
         fail(
             where,
-            f"'text' has half of a surrogate pair at character {error.start}, which is no "
+            f"{name!r} has half of a surrogate pair at character {error.start}, which is no "
             "Unicode text. Write the whole pair, or the character itself.",
         )
     return value
@@ -137,7 +141,7 @@ def check_label(value: Any, where: str) -> str:
     """A label, or DataError: a string that is not empty."""
     if not isinstance(value, str) or not value.strip():
         fail(where, f"'label' is {shown(value)}, expected a string that is not empty.")
-    return check_text(value, where)
+    return check_text(value, where, "label")
 
 
 def check_offsets(start: Any, end: Any, length: int, where: str) -> Offsets:

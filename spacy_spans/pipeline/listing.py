@@ -6,7 +6,6 @@ from typing import Any
 from spacy.tokens import Doc
 from thinc.types import Ragged
 
-from spacy_spans.alignment import GoldSpans
 from spacy_spans.candidates import (
     HOST,
     check_candidates,
@@ -58,18 +57,18 @@ class Listing:
             candidates = keep_within_runs(candidates, docs, self.kept_key)
         return candidates
 
-    def before_training(self, doc: Doc, gold: GoldSpans) -> IntArray | None:
-        """Candidates of a document that nothing has been predicted for; None if not known.
+    def before_training(self, doc: Doc) -> IntArray | None:
+        """Candidates of a document that nothing has been predicted for; None if they are learned.
 
-        Learned ones are not there yet, but none will be longer than their band: the gold spans
-        that are within it are returned.
+        RAISES: What the candidate function raises where it reads what another component writes.
         """
-        if not self.is_learned:
-            return split_offsets(self([doc], None))[0]
-        max_length = getattr(self.function, "keywords", {}).get("max_length")
-        if max_length is None:
-            return None
-        return gold.offsets[gold.offsets[:, 1] - gold.offsets[:, 0] <= max_length]
+        return None if self.is_learned else split_offsets(self([doc], None))[0]
+
+    @property
+    def band(self) -> int | None:
+        """The longest span that learned candidates can be, if they have a limit."""
+        limit: int | None = getattr(self.function, "keywords", {}).get("max_length")
+        return limit if self.is_learned else None
 
     def of_predicted(self, doc: Doc, key: str) -> IntArray:
         """Candidates of a document that the component with this spans key has processed."""

@@ -31,8 +31,19 @@ class Reach:
         self.n_docs_without_key = 0
         self.n_excluded = 0
 
-    def add(self, example: Example, gold: GoldSpans, candidates: IntArray | None) -> None:
-        """Count one document. No candidates (None) means that they cannot be known yet."""
+    def add(
+        self,
+        example: Example,
+        gold: GoldSpans,
+        candidates: IntArray | None,
+        *,
+        band: int | None = None,
+    ) -> None:
+        """Count one document.
+
+        candidates (ndarray | None): Offsets (n, 2); None when they cannot be known yet.
+        band (int | None): The longest that candidates which are not known can be.
+        """
         doc = example.predicted
         self.n_docs += 1
         self.n_tokens += len(doc)
@@ -41,10 +52,12 @@ class Reach:
         for text, label in gold.misaligned:
             self.misaligned_of_label[label] += 1
             self.misaligned_example = self.misaligned_example or text
-        if candidates is None:
-            return
-        self.n_candidates += len(candidates)
-        missing = find_spans(gold.offsets, candidates) < 0
+        lengths = gold.offsets[:, 1] - gold.offsets[:, 0]
+        if candidates is not None:
+            self.n_candidates += len(candidates)
+            missing = find_spans(gold.offsets, candidates) < 0
+        else:
+            missing = lengths > (band if band is not None else lengths.max(initial=0))
         self.n_unreached += int(missing.sum())
         self.unreached_of_label.update(gold.labels[missing].tolist())
         for start, end in gold.offsets[missing].tolist():
@@ -96,10 +109,11 @@ class Reach:
             )
         if self.n_excluded:
             messages.append(
-                f"{name}: {self.n_excluded} of {self.n_gold} gold spans in {key!r} overlap others "
-                'in a way that the settings exclude, and will be missed. loss = "softmax" gives a '
-                'span one label, overlap = "flat" keeps no two that share a token, "nested" none '
-                'that cross: use loss = "sigmoid" and overlap = "any" to predict all of them.'
+                f"{name}: up to {self.n_excluded} of {self.n_gold} gold spans in {key!r} overlap "
+                "others in a way that the settings exclude, and will be missed. "
+                'loss = "softmax" gives a span one label, overlap = "flat" keeps no two that share '
+                'a token, "nested" none that cross: use loss = "sigmoid" and overlap = "any" to '
+                "predict all of them."
             )
         if self.n_docs_without_key:
             messages.append(

@@ -321,6 +321,8 @@ class SpanEnumerator(SpansPipe):
             block_weights = weights[rows] if weights is not None else None
             block_loss, d_logits = self._loss(gold, doc_lengths, offsets, logits, block_weights)
             loss += block_loss
+            if not math.isfinite(loss):
+                break  # Before the gradient reaches the classifier; `update` raises.
             d_tokens += backprop(d_logits)
         return loss, d_tokens
 
@@ -418,7 +420,7 @@ class SpanEnumerator(SpansPipe):
             listed = None
             if known:
                 try:
-                    listed = self.listing.before_training(example.predicted, gold)
+                    listed = self.listing.before_training(example.predicted)
                 except (SpansError, ValueError, KeyError) as error:
                     known = False
                     reach.forget_candidates()
@@ -427,7 +429,7 @@ class SpanEnumerator(SpansPipe):
                         f"candidate function cannot list them yet ({error}). Watch "
                         f"spans_{self.key}_candidate_recall."
                     )
-            reach.add(example, gold, listed)
+            reach.add(example, gold, listed, band=self.listing.band)
             reach.add_excluded(self._count_excluded(gold))
             if self.key not in example.reference.spans:
                 reach.add_without_key()

@@ -113,6 +113,8 @@ def test_folders_show_a_row_for_each_file(tmp_path):
         ("a.jsonl", line("a"), ("--alignment-mode", "x"), "Unknown alignment mode 'x'"),
         ("a.jsonl", line("a"), ("--labels", "A"), "format jsonl has no use for it"),
         ("a.jsonl", line("a"), ("--lang", "klingon"), "No tokenizer for language 'klingon'"),
+        ("a.conll", CONLL, ("--columns", "2" * 5000), "..., expected numbers such as 2,3"),
+        ("a.jsonl", line("a"), ("--lang", "lex_attrs"), "No tokenizer for language 'lex_attrs'"),
         ("a.conll", CONLL, ("--columns", "x"), "--columns is 'x', expected numbers such as 2,3"),
         ("a.jsonl", line("a"), ("--json", "/nope/a.json"), "Create '/nope' first"),
     ],
@@ -126,6 +128,41 @@ def test_errors_are_messages_and_exit_code_1(run, tmp_path, name, content, args,
     assert "Traceback" not in output
     assert (tmp_path / "out.spacy").read_text() == "old"
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted([name, "out.spacy"])
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("a.jsonl", "is also the input"),
+        ("out.spacy", "are the same file"),
+        ("/dev/null", "is a device or a pipe"),
+    ],
+)
+def test_the_report_replaces_nothing_else(run, tmp_path, target, message):
+    code, output = run("a.jsonl", line("Ada"), "--json", str(tmp_path / target))
+    assert code == 1
+    assert message in output
+    assert (tmp_path / "a.jsonl").read_text() == line("Ada")
+    assert not (tmp_path / "out.spacy").exists()
+
+
+def test_the_report_replaces_neither_file_of_a_pair(run, tmp_path):
+    (tmp_path / "a.ann").write_text("T1\tX 0 3\tAda\n")
+    code, output = run("a.txt", "Ada", "--json", str(tmp_path / "a.ann"))
+    assert code == 1
+    assert "is also the input" in output
+
+
+def test_control_characters_are_escaped(run):
+    code, output = run("a.jsonl", line("Ada", (0, 3, "P\x1b[31m"), (0, 1, "Q\n")))
+    assert code == 0
+    assert r"P\x1b[31m" in output
+    assert r"0 to 1, Q\n: 'A'" in output
+    assert "\x1b[31m" not in output
+    code, output = run("\x1b[31m.jsonl", "{")
+    assert code == 1
+    assert r"\x1b[31m.jsonl, line 1" in output
+    assert "\x1b[31m" not in output
 
 
 def test_help_names_every_format():

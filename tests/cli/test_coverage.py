@@ -69,6 +69,30 @@ def test_what_cannot_work_exits_with_a_message(data, args, message):
     assert message in squeeze(result.output)
 
 
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--json", "data.spacy"], "is also the input"),
+        (["--plot", "data.spacy"], "is also the input"),
+        (["--json", "a.svg", "--plot", "a.svg"], "are the same file"),
+        (["--json", "/dev/null"], "is a device or a pipe"),
+    ],
+)
+def test_outputs_replace_nothing_else(data, monkeypatch, args, message):
+    monkeypatch.chdir(data.parent)
+    before = data.read_bytes()
+    result = run(data, "--spans-key", "gold", *args)
+    assert result.exit_code == 1
+    assert message in squeeze(result.output)
+    assert data.read_bytes() == before
+    assert [path.name for path in data.parent.iterdir()] == ["data.spacy"]
+
+
+def test_the_most_that_candidates_may_cost_is_not_negative(data):
+    result = run(data, "--spans-key", "gold", "--max-cost", "-5")
+    assert result.exit_code == 2
+
+
 def test_an_empty_file_gives_a_report(tmp_path):
     DocBin().to_disk(tmp_path / "empty.spacy")
     result = run(tmp_path / "empty.spacy")

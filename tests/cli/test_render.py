@@ -57,6 +57,27 @@ def test_limit_takes_the_first_documents(pipeline, data, tmp_path):
         assert html.count("<section>") == limit
 
 
+def test_the_page_replaces_nothing_else(pipeline, data):
+    before = {path: path.read_bytes() for path in pipeline.rglob("*") if path.is_file()}
+    for output, message in (
+        (data, "is also the input"),
+        (pipeline / "config.cfg", "lies inside of the input"),
+        (pipeline / "new.html", "lies inside of the input"),
+    ):
+        result = run(pipeline, data, "--output", output)
+        assert result.exit_code == 1
+        assert message in " ".join(result.output.split())
+    assert before == {path: path.read_bytes() for path in pipeline.rglob("*") if path.is_file()}
+    assert data.read_bytes()
+
+
+def test_a_broken_pipeline_exits_with_a_message(pipeline, data, tmp_path):
+    (pipeline / "meta.json").write_text("{")
+    result = run(pipeline, data, "--output", tmp_path / "page.html")
+    assert result.exit_code == 1
+    assert "cannot be loaded (ValueError" in " ".join(result.output.split())
+
+
 def test_failures_leave_no_page(pipeline, data, tmp_path):
     page = tmp_path / "page.html"
     for args, message in (

@@ -198,7 +198,13 @@ def test_the_output_is_checked_before_the_input_is_read(tmp_path):
     [
         ({"format": "xml"}, r"Unknown format 'xml', expected one of: jsonl, prodigy, conll, brat"),
         ({"alignment_mode": "x"}, r"mode 'x', expected one of: strict, contract, expand"),
-        ({"spans_key": ""}, r"The spans key is empty"),
+        ({"spans_key": ""}, r"Got spans_key = ''; expected a name that is not empty and has no"),
+        ({"spans_key": "a=b"}, r"Got spans_key = 'a=b'; expected"),
+        ({"spans_key": "a:b"}, r"Got spans_key = 'a:b'; expected"),
+        ({"spans_key": "a\nb"}, r"Got spans_key = 'a\\nb'; expected"),
+        ({"spans_key": "a\n"}, r"Got spans_key = 'a\\n'; expected"),
+        ({"spans_key": "a\udcff"}, r"The name 'a\\udcff' is no Unicode text"),
+        ({"labels": ("A", "\udcff")}, r"The name '\\udcff' is no Unicode text"),
         ({"labels": ("A", " ")}, r"An empty label"),
         ({"n_sents": -1}, r"n_sents is -1, expected 0 or more"),
     ],
@@ -208,10 +214,19 @@ def test_settings_that_cannot_be(settings, message):
         ConvertSettings(**settings)
 
 
-def test_an_unknown_language(write, tmp_path):
+@pytest.mark.parametrize("lang", ["klingon", "lex_attrs", "punctuation", ""])
+def test_an_unknown_language(write, tmp_path, lang):
     path = write("a.jsonl", entry())
-    with pytest.raises(SettingsError, match=r"No tokenizer for language 'klingon'.*such as 'en'"):
-        convert(path, tmp_path / "a.spacy", ConvertSettings(lang="klingon"))
+    with pytest.raises(SettingsError, match=rf"No tokenizer for language '{lang}'.*such as 'en'"):
+        convert(path, tmp_path / "a.spacy", ConvertSettings(lang=lang))
+
+
+def test_the_output_must_not_be_the_input(write, tmp_path):
+    path = write("in/a.spacy", entry())
+    for source, message in ((path, "is also the input"), (path.parent, "lies inside of the input")):
+        with pytest.raises(SettingsError, match=message):
+            convert(source, path, ConvertSettings(format="jsonl"))
+    assert path.read_text() == entry()
 
 
 def test_texts_beyond_the_limit_of_the_parser(write, tmp_path, nlp):

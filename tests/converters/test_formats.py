@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from spacy_spans.converters import FORMATS, guess_format
@@ -87,6 +89,18 @@ def test_folders_with_nothing_to_read(tmp_path, write):
 def test_missing_input(tmp_path, function):
     with pytest.raises(DataError, match="there is no such file or folder"):
         function(tmp_path / "nope.jsonl")
+
+
+@pytest.mark.parametrize("function", [guess_format, lambda path: list_files(path, "jsonl")])
+def test_a_pipe_is_not_called_a_folder(tmp_path, function):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="found a pipe or a device, expected a file or a folder"):
+        function(tmp_path / "pipe")
+
+
+def test_a_file_of_white_space_is_named(write):
+    with pytest.raises(DataError, match="since it holds nothing but white space"):
+        guess_format(write("a.txt", " \n\t\n"))
 
 
 def test_an_empty_file_is_named_before_its_format(write, read):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spacy_spans.kernels.decoding import select_flat, select_nested
+from spacy_spans.kernels.decoding import OVERLAP_POLICIES, select_flat, select_nested, select_spans
 
 from .. import reference
 
@@ -90,6 +90,22 @@ def test_known_choices(scored, flat, nested):
 @pytest.mark.parametrize("select", [select_flat, select_nested])
 def test_rows_can_index_arrays_even_when_nothing_is_chosen(select):
     rows = select(np.zeros((0, 2), dtype="i"), np.zeros(0, dtype="f"))
+    assert rows.shape == (0,)
+    assert rows.dtype == np.int64
+
+
+def test_policies_by_name():
+    # A span, one nested in it, and one that crosses both.
+    offsets, scores = as_arrays([((0, 4), 0.5), ((1, 3), 0.9), ((2, 6), 0.3)])
+    chosen = {name: select_spans(offsets, scores, name).tolist() for name in OVERLAP_POLICIES}
+    assert chosen == {"any": [0, 1, 2], "nested": [0, 1], "flat": [1]}
+    with pytest.raises(KeyError, match="greedy"):
+        select_spans(offsets, scores, "greedy")
+
+
+@pytest.mark.parametrize("policy", OVERLAP_POLICIES)
+def test_policies_choose_nothing_from_nothing(policy):
+    rows = select_spans(np.zeros((0, 2), dtype="i"), np.zeros(0, dtype="f"), policy)
     assert rows.shape == (0,)
     assert rows.dtype == np.int64
 

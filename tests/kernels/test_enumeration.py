@@ -279,6 +279,41 @@ def test_an_empty_document_has_no_pairs():
     assert pairs.dtype == np.int32
 
 
+@pytest.mark.parametrize(
+    ("start_scores", "n_blocks"),
+    [
+        # The best start's best pair beats what any other start can reach.
+        ([0, 0, 9, 1], 1),
+        # The best end comes before the two best starts: the third is looked at, and is the best.
+        ([0, 1, 5, 3], 3),
+        # A tie has to be looked at, since it is as good.
+        ([3, 3, 0, 0], 2),
+        # All are looked at where all can be as good.
+        ([1, 1, 1, 1], 4),
+    ],
+)
+def test_starts_that_cannot_be_among_the_best_pairs_are_not_looked_at(start_scores, n_blocks):
+    end_scores = [0, 7, 0, 0] if start_scores == [0, 1, 5, 3] else [0, 0, 0, 7]
+    calls = mock.Mock(wraps=kernel._best)
+    with (
+        mock.patch.object(kernel, "PAIRS_PER_BLOCK", 1),
+        mock.patch.object(kernel, "_best", calls),
+    ):
+        pairs = pairs_of(
+            kernel.pair_boundaries(
+                floats(start_scores), floats(end_scores), ratio=1.0, max_candidates=1
+            )
+        )
+    # Twice for the boundaries, then once for each block of pairs.
+    assert calls.call_count - 2 == n_blocks
+    (pair,) = pairs
+    best = max(
+        start_scores[start] + end_scores[end - 1]
+        for start, end in reference.all_pairs({0, 1, 2, 3}, {0, 1, 2, 3}, None)
+    )
+    assert start_scores[pair[0]] + end_scores[pair[1] - 1] == best
+
+
 def test_pairs_of_a_long_document_take_bounded_memory():
     random = np.random.default_rng(0)
     n = 20_000

@@ -93,6 +93,29 @@ def test_candidates_that_are_not_known_yet_count_as_reaching_everything():
     assert reach.rarity_bias() == [pytest.approx(math.log(rate / (1 - rate)))]
 
 
+def test_gold_that_the_settings_exclude_is_counted():
+    reach = Reach(["A"])
+    for n_excluded in (2, 0, 1):
+        add(reach, 3, [(0, 2, 0), (1, 3, 0), (0, 3, 0)], [(0, 2), (0, 3), (1, 3)])
+        reach.add_excluded(n_excluded)
+    (message,) = reach.messages("pipe", "key")
+    assert message.startswith("pipe: up to 3 of 9 gold spans in 'key' overlap others")
+    for setting in ("softmax", "flat", "nested", "sigmoid", "any"):
+        assert f'"{setting}"' in message
+    # They are candidates all the same.
+    assert reach.recall() == 1.0
+
+
+def test_documents_without_the_key_are_counted():
+    reach = Reach(["A"])
+    for gold in ([(0, 1, 0)], [], []):
+        add(reach, 1, gold, [(0, 1)])
+    reach.add_without_key()
+    (message,) = reach.messages("pipe", "key")
+    assert message.startswith("pipe: 1 of 3 training documents have no doc.spans['key']")
+    assert reach.recall() == 1.0
+
+
 def test_rarity_bias_is_the_logit_of_each_labels_share_of_candidates():
     reach = Reach(["A", "B"])
     add(reach, 20, [(0, 1, 0), (0, 2, 0), (0, 3, 0)], [(0, n) for n in range(1, 19)])
@@ -164,6 +187,59 @@ def test_initialize_warns_once_of_each_loss():
     ]
     assert "are no candidates" in messages[0]
     assert "inside a token" in messages[1]
+
+
+# Crossing: (0, 3), (1, 4). Inside others: four. Two labels at (2, 3).
+EXCLUDED = [
+    ({"loss": "softmax"}, 1),
+    ({"overlap": "nested"}, 1),
+    ({"loss": "softmax", "overlap": "nested"}, 2),
+    # One of five, and one of two.
+    ({"overlap": "flat"}, 5),
+    ({"loss": "softmax", "overlap": "flat"}, 5),
+]
+
+
+@pytest.mark.parametrize(("config", "n_excluded"), EXCLUDED, ids=str)
+def test_initialize_warns_once_of_gold_that_the_settings_exclude(config, n_excluded):
+    nlp = make_nlp(**config)
+    (message,) = warnings_at_initialize(nlp, make_examples(nlp))
+    assert message.startswith(
+        f"span_enumerator: up to {n_excluded} of 7 gold spans in 'sc' overlap others"
+    )
+
+
+def test_initialize_warns_once_of_documents_without_the_key():
+    nlp = make_nlp()
+    bare = Example(nlp.make_doc("We pay well"), nlp.make_doc("We pay well"))
+    (message,) = warnings_at_initialize(nlp, [*make_examples(nlp), bare, bare])
+    assert message.startswith("span_enumerator: 2 of 6 training documents have no doc.spans['sc']")
+
+
+def test_initialize_warns_once_of_gold_that_holds_no_token():
+    nlp = make_nlp()
+    examples = make_examples(nlp, [("a b", [(0, 1, "A"), (1, 1, "A")])])
+    (message,) = warnings_at_initialize(nlp, examples)
+    assert "1 of 2 gold spans in 'sc' begin or end inside a token, or hold none" in message
+    assert "A 1; e.g. ''" in message
+
+
+def test_initialize_counts_gold_beyond_the_band_of_learned_candidates():
+    nlp = make_nlp(candidates={**CANDIDATES["boundary"], "max_length": 5})
+    (message,) = warnings_at_initialize(nlp, make_examples(nlp))
+    assert message.startswith("span_enumerator: 2 of 7 gold spans in 'sc' are no candidates")
+    assert "DUTY 1, SKILL 1; the longest has 6 tokens: 'write clean Python" in message
+
+
+@pytest.mark.parametrize("max_length", [None, 6])
+def test_the_bias_of_learned_candidates_assumes_their_number(max_length):
+    nlp = make_nlp(candidates={**CANDIDATES["boundary"], "max_length": max_length})
+    assert warnings_at_initialize(nlp, make_examples(nlp)) == []
+    classifier = layer_shim(nlp.get_pipe("span_enumerator").model.get_ref("classifier")).module
+    n_candidates = 10 * (6 + 6 + 3)
+    rates = [(count + 1) / (n_candidates + 2) for count in (1, 2, 4)]
+    expected = [math.log(rate / (1 - rate)) for rate in rates]
+    np.testing.assert_allclose(classifier.classify.bias.detach().numpy(), expected, rtol=1e-5)
 
 
 def test_initialize_counts_all_examples_not_only_the_sample_for_sizes():

@@ -1,20 +1,24 @@
 """The life of the component: overfit, predict, round trip, score; settings; training; empties."""
 
+import pickle
+import subprocess
+import sys
 import warnings
 from functools import cache
 
 import numpy as np
 import pytest
 import spacy
+import srsly
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spacy.tokens import Doc, DocBin
 from spacy.training import Example
-from thinc.api import Adam
+from thinc.api import Adam, Ragged
 
 from spacy_spans.candidates import read_boundary_scores, split_offsets, to_ragged
-from spacy_spans.errors import SettingsError, SpansError, SpansWarning
+from spacy_spans.errors import DataError, SettingsError, SpansError, SpansWarning
 from spacy_spans.modules.span_classifier import SpanClassifier
 from spacy_spans.torch_layer import layer_shim
 from spacy_spans.types import SpanArrays
@@ -24,7 +28,9 @@ from . import (
     CANDIDATES,
     DATA,
     LABELS,
+    LISTENER,
     ONE_LABEL_DATA,
+    SMALL_TOK2VEC,
     found,
     make_example,
     make_examples,
@@ -373,6 +379,29 @@ def test_what_a_config_cannot_hold_is_an_error_too(setting, value, message):
 
 
 @pytest.mark.parametrize(
+    "settings_",
+    [
+        {"candidates_key": "sc"},
+        {"spans_key": "listed", "candidates_key": "listed"},
+        {"spans_key": "kept_tokens", "within_kept": True},
+        {"spans_key": "mine", "kept_key": "mine", "within_kept": True},
+        {"spans_key": "given", "candidates": CANDIDATES["preset"]},
+        {"candidates_key": "given", "candidates": CANDIDATES["preset"]},
+        {"candidates_key": "kept_tokens", "within_kept": True},
+    ],
+    ids=str,
+)
+def test_spans_are_not_written_over_what_is_read_or_written_otherwise(settings_):
+    with pytest.raises(SettingsError, match=r"to write to \['.*'\] and to read from .*to differ"):
+        make_pipe(**settings_)
+
+
+def test_spans_may_have_the_key_of_kept_runs_that_nothing_reads():
+    _, pipe = make_pipe(spans_key="kept_tokens", within_kept=False)
+    assert pipe.key == "kept_tokens"
+
+
+@pytest.mark.parametrize(
     ("setting", "value"),
     [
         ("threshold", 0.0),
@@ -536,6 +565,56 @@ def test_only_boundary_candidates_leave_boundary_scores_on_documents():
     assert nlp(TEXTS[0])._.boundary_scores is None
 
 
+@pytest.mark.parametrize("candidates", ["length", "boundary"])
+def test_predict_writes_nothing(candidates):
+    nlp, pipe, _ = make_initialized(candidates=CANDIDATES[candidates], candidates_key="listed")
+    docs = [nlp.make_doc(text) for text in TEXTS]
+    before = [doc.to_bytes() for doc in docs]
+    prediction = pipe.predict(docs)
+    assert [doc.to_bytes() for doc in docs] == before
+    pipe.set_annotations(docs, prediction)
+    for doc in docs:
+        assert sorted(doc.spans) == ["listed", "sc"]
+        assert (doc._.boundary_scores is not None) == (candidates == "boundary")
+
+
+def test_two_components_have_their_own_boundary_scores():
+    # What the second learns lies elsewhere than what the first learns.
+    nlp = make_nlp(candidates={**CANDIDATES["boundary"], "ratio": 0.05}, spans_key="one")
+    config = {
+        "spans_key": "two",
+        "model": {"hidden_width": 16, "tok2vec": SMALL_TOK2VEC},
+        "candidates": {**CANDIDATES["boundary"], "ratio": 0.05},
+    }
+    nlp.add_pipe("span_enumerator", name="second", config=config)
+    text = "begin n finish " + "x " * 10 + "open n n close " + "y " * 10
+    example = make_example(nlp, text, [(0, 3, "ONE")], "one")
+    write_spans(example.reference, "two", [(13, 17, "TWO")])
+    train(nlp, [example], steps=80)
+    doc = nlp(text)
+    assert (found(doc, "one"), found(doc, "two")) == ([(0, 3, "ONE")], [(13, 17, "TWO")])
+    assert sorted(doc._.boundary_scores) == ["one", "two"]
+    assert not np.allclose(doc._.boundary_scores["one"], doc._.boundary_scores["two"], atol=1.0)
+    scores = nlp.evaluate([Example(nlp.make_doc(text), example.reference)])
+    assert scores["spans_one_candidate_recall"] == scores["spans_two_candidate_recall"] == 1.0
+
+
+def test_boundaries_that_were_never_learned_are_an_error_when_loaded(tmp_path):
+    nlp, pipe, _ = make_initialized()
+    nlp.to_disk(tmp_path)
+    with pytest.raises(DataError, match="start and end scores, which it never learned"):
+        make_nlp(candidates=CANDIDATES["boundary"]).from_bytes(nlp.to_bytes())
+    with pytest.raises(DataError, match="start and end scores, which it never learned"):
+        make_nlp(candidates=CANDIDATES["boundary"]).from_disk(tmp_path)
+    # The other way round there is nothing to miss, nor before initialize.
+    learned, _, _ = make_initialized(candidates=CANDIDATES["boundary"])
+    assert make_nlp().from_bytes(learned.to_bytes()).get_pipe(pipe.name).labels == LABELS
+    again = make_nlp(candidates=CANDIDATES["boundary"]).from_bytes(learned.to_bytes())
+    assert scored(again(TEXTS[0])) == scored(learned(TEXTS[0]))
+    bare = make_nlp(candidates=CANDIDATES["boundary"])
+    make_nlp(candidates=CANDIDATES["boundary"]).from_bytes(bare.to_bytes())
+
+
 def test_boundary_scores_do_not_hold_on_to_the_batch():
     nlp, _, _ = make_initialized(candidates=CANDIDATES["boundary"])
     for doc in nlp.pipe(TEXTS):
@@ -567,12 +646,38 @@ def test_stock_spancat_learns_from_learned_boundaries():
 
 def test_stock_spancat_without_annotating_components_says_what_to_do():
     nlp = make_nlp(candidates=CANDIDATES["boundary"])
-    nlp.add_pipe("spancat", config={"suggester": CANDIDATES["boundary"]})
+    config = {"suggester": CANDIDATES["boundary"], "spans_key": "theirs"}
+    nlp.add_pipe("spancat", config=config)
     examples = make_examples(nlp)
+    for example in examples:
+        example.reference.spans["theirs"] = example.reference.spans["sc"].copy()
     nlp.initialize(lambda: examples)
-    fresh = make_examples(nlp)
+    fresh = make_examples(nlp, key="theirs")
     with nlp.select_pipes(enable="spancat"), pytest.raises(SpansError, match="annotating_compon"):
         nlp.update(fresh)
+
+
+@pytest.mark.parametrize("key", ["sc", "skills"])
+def test_another_component_names_whose_boundary_scores_it_uses(key):
+    nlp = make_nlp(candidates=CANDIDATES["boundary"])
+    model = {"hidden_width": 16, "tok2vec": SMALL_TOK2VEC}
+    config = {"spans_key": "skills", "candidates": CANDIDATES["boundary"], "model": model}
+    nlp.add_pipe("span_enumerator", name="second", config=config)
+    suggester = {**CANDIDATES["boundary"], "scores_key": key}
+    config = {"spans_key": "theirs", "suggester": suggester, "threshold": 0.0}
+    nlp.add_pipe("spancat", config=config)
+    examples = make_examples(nlp)
+    for example in examples:
+        for other in ("theirs", "skills"):
+            example.reference.spans[other] = example.reference.spans["sc"].copy()
+    train(nlp, examples, steps=2, annotates=["span_enumerator", "second"])
+    doc = nlp(TEXTS[0])
+    pipe = nlp.get_pipe("span_enumerator" if key == "sc" else "second")
+    pipe.set_candidates([doc])
+    # At threshold 0 every candidate is kept.
+    assert {span[:2] for span in found(doc, "theirs")} == {
+        span[:2] for span in found(doc, "candidates")
+    }
 
 
 # Kept runs
@@ -725,6 +830,57 @@ def test_two_processes_find_what_one_finds(candidates):
             )
 
 
+@pytest.mark.parametrize("candidates", CANDIDATES)
+def test_a_pickled_component_predicts_the_same(candidates):
+    upstream = ("test_write_given",) if candidates == "preset" else ()
+    nlp = make_nlp(candidates=CANDIDATES[candidates], upstream=upstream)
+    train(nlp, make_annotated_examples(nlp, DATA))
+    copy = pickle.loads(pickle.dumps(nlp.get_pipe("span_enumerator")))
+    assert copy.labels == LABELS
+    docs = [nlp(text) for text in TEXTS]
+    copies = [write_given(nlp.make_doc(text)) for text in TEXTS]
+    copy.set_annotations(copies, copy.predict(copies))
+    assert [scored(doc) for doc in copies] == [scored(doc) for doc in docs]
+    # And can be trained further.
+    assert 0 < copy.update(make_annotated_examples(nlp, DATA))[copy.name] < 0.01
+
+
+def test_a_component_without_weights_can_be_pickled():
+    nlp, pipe = make_pipe()
+    pipe.add_label("A")
+    copy = pickle.loads(pickle.dumps(pipe))
+    assert copy.labels == ("A",)
+    with pytest.raises(SpansError, match="no labels or no weights"):
+        copy.predict([nlp.make_doc("text")])
+
+
+SPAWN = """
+import multiprocessing, sys
+import spacy, srsly
+
+if __name__ == "__main__":
+    multiprocessing.set_start_method("spawn")
+    nlp = spacy.load(sys.argv[1])
+    found = [
+        [[span.start, span.end, span.label_] for span in doc.spans["sc"]]
+        for doc in nlp.pipe(srsly.read_json(sys.argv[2]), n_process=2, batch_size=2)
+    ]
+    srsly.write_json(sys.argv[3], found)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("candidates", ["length", "boundary"])
+def test_processes_that_are_spawned_find_what_one_finds(candidates, tmp_path):
+    make_trained(candidates=CANDIDATES[candidates]).to_disk(tmp_path / "pipeline")
+    (tmp_path / "spawn.py").write_text(SPAWN)
+    srsly.write_json(tmp_path / "texts.json", TEXTS)
+    names = ("spawn.py", "pipeline", "texts.json", "found.json")
+    subprocess.run([sys.executable, *(tmp_path / name for name in names)], check=True, timeout=100)
+    spans = [[tuple(span) for span in own] for own in srsly.read_json(tmp_path / "found.json")]
+    assert [sorted(own) for own in spans] == [own for _, own in DATA]
+
+
 @pytest.mark.parametrize("candidates", ["length", "boundary"])
 def test_memory_zones_leave_the_component_as_it_was(candidates):
     nlp = make_trained(candidates=CANDIDATES[candidates])
@@ -830,7 +986,7 @@ def test_an_optimizer_that_knew_the_old_size_trains_a_new_label():
 
 def make_update(data=DATA, repeat=1, **config):
     """Loss and gradients of one update without an optimizer, from fixed weights."""
-    nlp, pipe, _ = make_initialized(**config)
+    nlp, pipe, _ = make_initialized(data_for(config.get("loss")), **config)
     examples = [example for _ in range(repeat) for example in make_examples(nlp, data)]
     losses = pipe.update(examples)
     return losses["span_enumerator"], gradients_of(pipe)
@@ -867,6 +1023,39 @@ def test_repeating_the_batch_changes_neither_loss_nor_gradient(loss, candidates)
     assert_same_gradients(gradients, others)
 
 
+@pytest.mark.parametrize("candidates", ["length", "boundary"])
+@pytest.mark.parametrize(
+    "settings_",
+    [
+        {},
+        {"loss": "softmax"},
+        {"boundary_smoothing": 0.2},
+        {"loss": "softmax", "boundary_smoothing": 0.2},
+        {"negative_ratio": 2.0},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("size", [1, 7, 48])
+def test_blocks_of_candidates_train_as_one_block(monkeypatch, size, settings_, candidates):
+    config = {"candidates": CANDIDATES[candidates], **settings_}
+    whole, gradients = make_update(**config)
+    monkeypatch.setattr("spacy_spans.pipeline.span_enumerator.SPANS_PER_TRAINING_BLOCK", size)
+    seen = []
+    classify = SpanClassifier.forward
+
+    def spy(self, tokens, offsets):
+        seen.append(len(offsets))
+        return classify(self, tokens, offsets)
+
+    monkeypatch.setattr(SpanClassifier, "forward", spy)
+    blocks, others = make_update(**config)
+    assert set(seen[:-1]) <= {size}
+    assert 0 < seen[-1] <= size
+    assert sum(seen) > 10
+    assert blocks == pytest.approx(whole, rel=1e-5)
+    assert_same_gradients(gradients, others)
+
+
 def test_update_adds_to_the_losses_it_is_given():
     _, pipe, examples = make_initialized()
     losses = {"other": 1.0, "span_enumerator": 2.0}
@@ -896,6 +1085,22 @@ def test_update_with_an_optimizer_changes_weights_and_lowers_the_loss():
     assert losses[-1] < losses[0] / 2
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_training_that_has_diverged_stops(monkeypatch, value):
+    nlp, pipe, examples = make_initialized()
+    before = nlp.to_bytes()
+    original = pipe._loss
+
+    def diverged(*args):
+        return value, original(*args)[1]
+
+    monkeypatch.setattr(pipe, "_loss", diverged)
+    message = rf"The loss of 'span_enumerator' is {value}: training has diverged.*learning rate"
+    with pytest.raises(SpansError, match=message):
+        pipe.update(examples, sgd=Adam(0.01))
+    assert nlp.to_bytes() == before
+
+
 def test_dropout_is_used_in_training_only():
     nlp, pipe, examples = make_initialized()
     without = {pipe.update(examples)["span_enumerator"] for _ in range(2)}
@@ -915,7 +1120,8 @@ def test_training_with_dropout_overfits_too():
 @pytest.mark.parametrize("candidates", ["length", "boundary"])
 @pytest.mark.parametrize("settings_", [{}, {"negative_ratio": 2.0}, {"loss": "softmax"}], ids=str)
 def test_empties_cost_nothing_in_training(candidates, settings_):
-    nlp, pipe, _ = make_initialized(candidates=CANDIDATES[candidates], **settings_)
+    data = data_for(settings_.get("loss"))
+    nlp, pipe, _ = make_initialized(data, candidates=CANDIDATES[candidates], **settings_)
     before = nlp.to_bytes()
     optimizer = Adam(0.01)
     assert pipe.update([], sgd=optimizer) == {"span_enumerator": 0.0}
@@ -967,9 +1173,7 @@ def test_gold_candidates_are_added_only_when_asked():
             nlp.initialize(lambda examples=examples: examples)
         gold = [pipe._gold(example) for example in examples]
         docs = [example.predicted for example in examples]
-        listed, weights = pipe._training_candidates(
-            docs, gold, None
-        )
+        listed, weights = pipe._training_candidates(docs, gold, None)
         assert weights is None
         pipes[add] = [tuple(span) for span in listed.dataXd.tolist()]
         assert pipe.update(examples, sgd=Adam(0.01))["span_enumerator"] > 0
@@ -999,7 +1203,7 @@ def logits_for(pipe, examples, seed=None):
 @pytest.mark.parametrize("loss", ["sigmoid", "softmax"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_get_loss_gradient_matches_differences(loss, smoothing):
-    nlp, pipe, _ = make_initialized(loss=loss, boundary_smoothing=smoothing)
+    nlp, pipe, _ = make_initialized(data_for(loss), loss=loss, boundary_smoothing=smoothing)
     examples = make_examples(nlp, [("a b c", [(0, 2, "SKILL"), (0, 2, "DUTY")]), ("", [])])
     candidates, logits = logits_for(pipe, examples, seed=1)
     value, gradient = pipe.get_loss(examples, (candidates, logits))
@@ -1025,7 +1229,8 @@ def test_get_loss_is_what_update_reports(loss):
 @pytest.mark.parametrize("loss", ["sigmoid", "softmax"])
 def test_get_loss_is_the_slow_loss_per_token(loss):
     smoothing = 0.2
-    _, pipe, examples = make_initialized(loss=loss, boundary_smoothing=smoothing)
+    nlp, pipe, _ = make_initialized(data_for(loss), loss=loss, boundary_smoothing=smoothing)
+    examples = make_examples(nlp)
     candidates, logits = logits_for(pipe, examples, seed=2)
     value, _ = pipe.get_loss(examples, (candidates, logits))
     total, row = 0.0, 0
@@ -1127,6 +1332,76 @@ def test_candidates_of_stock_spancat_can_be_used():
     ngrams = {"@misc": "spacy.ngram_suggester.v1", "sizes": [1, 2, 3, 4, 5, 6]}
     nlp = make_trained(candidates=ngrams)
     assert [found(doc) for doc in nlp.pipe(TEXTS)] == [spans for _, spans in DATA]
+
+
+def with_foreign_candidates(listed, **settings_):
+    """A component whose candidates are the given ones, in every document that has tokens."""
+    _, pipe, _ = make_initialized(threshold=0.0, candidates_key="listed", **settings_)
+    arrays = np.asarray(listed, dtype="i").reshape(-1, 2)
+
+    def list_foreign(docs, *, ops=None):
+        own = [arrays if len(doc) else arrays[:0] for doc in docs]
+        return Ragged(np.concatenate(own), np.asarray([len(a) for a in own], dtype="i"))
+
+    pipe.listing.function = list_foreign
+    return pipe
+
+
+def test_candidates_of_others_are_sorted_and_scored_once():
+    pipe = with_foreign_candidates([(2, 3), (0, 2), (2, 3), (0, 1)])
+    docs = [spacy.blank("en").make_doc(text) for text in ("a b c", "", "d e f")]
+    pipe.set_annotations(docs, pipe.predict(docs))
+    listed = [[(span.start, span.end) for span in doc.spans["listed"]] for doc in docs]
+    assert listed == [[(0, 1), (0, 2), (2, 3)], [], [(0, 1), (0, 2), (2, 3)]]
+    assert [len(doc.spans["sc"]) for doc in docs] == [3 * len(LABELS), 0, 3 * len(LABELS)]
+
+
+def test_candidates_of_others_outside_the_document_are_an_error():
+    pipe = with_foreign_candidates([(0, 1), (1, 4)])
+    nlp = spacy.blank("en")
+    for call in (
+        lambda: pipe.predict([nlp.make_doc("a b c")]),
+        lambda: pipe.update([make_example(nlp, "a b c", [])]),
+    ):
+        with pytest.raises(SpansError, match=r"returned the span \[1, 4\] for a document of 3"):
+            call()
+
+
+@pytest.mark.parametrize("candidates", ["length", "boundary"])
+def test_candidates_are_listed_in_numpy(candidates):
+    nlp, pipe, _ = make_initialized(candidates=CANDIDATES[candidates], candidates_key="listed")
+    listed = pipe.predict([nlp.make_doc(text) for text in TEXTS]).candidates
+    assert type(listed.dataXd) is type(listed.lengths) is np.ndarray
+    assert listed.dataXd.dtype == np.int32
+    assert listed.dataXd.shape == (listed.lengths.sum(), 2)
+
+
+# What a listener listens to
+
+
+def test_a_listener_with_nothing_to_listen_to_is_an_error():
+    nlp = make_trained(tok2vec=LISTENER, upstream=("tok2vec",))
+    assert found(nlp(TEXTS[0])) == DATA[0][1]
+    message = "'span_enumerator' listens to a tok2vec or transformer component"
+    with nlp.select_pipes(disable="tok2vec"):
+        with pytest.raises(SpansError, match=message):
+            nlp(TEXTS[0])
+        with pytest.raises(SpansError, match=message):
+            list(nlp.pipe(TEXTS))
+        assert found(nlp("")) == []
+    pipe = nlp.get_pipe("span_enumerator")
+    # One document among others that was processed.
+    with pytest.raises(SpansError, match=message):
+        pipe.predict([nlp(TEXTS[0]), nlp.make_doc(TEXTS[1])])
+    # Empty documents have nothing to listen to.
+    assert len(pipe.predict([nlp(TEXTS[0]), nlp.make_doc("")]).spans) == 2
+
+
+def test_a_listener_is_not_missed_where_it_was_replaced():
+    nlp = make_trained(tok2vec=LISTENER, upstream=("tok2vec",))
+    nlp.replace_listeners("tok2vec", "span_enumerator", ["model.tok2vec"])
+    with nlp.select_pipes(disable="tok2vec"):
+        assert [found(doc) for doc in nlp.pipe(TEXTS)] == [spans for _, spans in DATA]
 
 
 def test_candidates_read_from_an_upstream_component_can_be_initialized_from_bare_documents():

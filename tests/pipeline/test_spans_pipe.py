@@ -1,9 +1,12 @@
 """What components share: labels, errors at initialize, settings that are stored, score weights."""
 
+from copy import deepcopy
+
 import pytest
 import spacy
 import srsly
 from spacy.training import Example
+from thinc.api import Model
 
 from spacy_spans.errors import SettingsError, SpansError, SpansWarning
 
@@ -29,6 +32,10 @@ def reload(nlp, folder, **config):
     overrides = {f"components.span_enumerator.{key}": value for key, value in config.items()}
     loaded = spacy.load(folder, config=overrides)
     return loaded, loaded.get_pipe("span_enumerator")
+
+
+# What the settings file holds of training with candidates that are not learned.
+LEARNED = {"labels": list(LABELS), "boundaries": False}
 
 
 def stored_settings(folder):
@@ -94,6 +101,29 @@ def test_data_with_a_label_that_was_not_given_is_an_error():
         pipe.initialize(lambda: examples, labels=["DUTY", "KNOWLEDGE"])
 
 
+@pytest.mark.parametrize("labels", [["A", ""], ["A", 3], [None]], ids=str)
+def test_given_labels_that_are_none_are_an_error(labels):
+    nlp, pipe = make_pipe()
+    examples = make_examples(nlp)
+    with pytest.raises(SettingsError, match=r"Got the label .* Expected a string that is not"):
+        pipe.initialize(lambda: examples, labels=labels)
+
+
+def test_one_string_is_no_list_of_labels():
+    nlp, pipe = make_pipe()
+    examples = make_examples(nlp)
+    with pytest.raises(SettingsError, match=r"labels = 'SKILL'\. Expected a list of strings"):
+        pipe.initialize(lambda: examples, labels="SKILL")
+    assert pipe.labels == ()
+
+
+def test_spans_without_a_label_are_an_error():
+    nlp = make_nlp()
+    examples = make_examples(nlp, [("a b", [(0, 1, "A"), (1, 2, "")])])
+    with pytest.raises(SettingsError, match=r"Got the label ''.*spans in the training data"):
+        nlp.initialize(lambda: examples)
+
+
 def initialize_with_labels_file(path, *, require=True):
     nlp = make_nlp()
     nlp.config["initialize"]["components"]["span_enumerator"] = {
@@ -129,7 +159,7 @@ def test_a_missing_key_is_an_error_that_lists_the_keys_there_are(labels):
     nlp, pipe = make_pipe()
     examples = [*make_examples(nlp, key="skills"), make_example(nlp, "x", [(0, 1, "A")], "other")]
     message = (
-        r"No training document has a span in doc\.spans\['sc'\].*"
+        r"No training document has doc\.spans\['sc'\].*"
         r"'other' \(1 documents\), 'skills' \(4 documents\).*spans_key"
     )
     with pytest.raises(SpansError, match=message):
@@ -146,8 +176,16 @@ def test_data_without_any_key_is_an_error_that_says_so():
 def test_data_with_empty_groups_only_is_an_error_that_says_so():
     nlp = make_nlp()
     examples = make_examples(nlp, [("a", []), ("", [])])
-    with pytest.raises(SpansError, match=r"has a span in.*'sc' \(2 documents\)"):
+    with pytest.raises(SpansError, match=r"that have doc\.spans\['sc'\] have no span in it"):
         nlp.initialize(lambda: examples)
+
+
+def test_given_labels_and_empty_groups_only_are_no_error():
+    nlp, pipe = make_pipe()
+    examples = make_examples(nlp, [("a", []), ("", [])])
+    with pytest.warns(SpansWarning, match="no training example for A in 'sc'"):
+        pipe.initialize(lambda: examples, labels=["A"])
+    assert pipe.labels == ("A",)
 
 
 def test_no_examples_are_an_error():
@@ -180,13 +218,29 @@ def test_examples_may_come_from_a_generator():
     assert nlp.get_pipe("span_enumerator").labels == LABELS
 
 
+def test_initialize_warns_of_another_component_that_writes_the_same_key():
+    nlp = make_nlp()
+    nlp.add_pipe("spancat")
+    examples = make_examples(nlp)
+    message = r"span_enumerator and spancat all write doc\.spans\['sc'\].*a spans_key of its own"
+    with pytest.warns(SpansWarning, match=message):
+        nlp.initialize(lambda: examples)
+
+
 # Settings
+
+
+@pytest.mark.parametrize("key", ["", "a=b", "a:b", "a\nb", "a\n", "\u2028"])
+def test_keys_that_a_config_cannot_name_are_an_error(key):
+    _, pipe = make_pipe()
+    with pytest.raises(SettingsError, match=r"Got spans_key = .* expected a name"):
+        type(pipe)(pipe.vocab, pipe.model, pipe.listing.function, spans_key=key)
 
 
 def test_settings_that_were_not_changed_are_not_stored(tmp_path):
     nlp, _, _ = make_initialized(threshold=0.4, top_k=7)
     nlp.to_disk(tmp_path)
-    assert stored_settings(tmp_path) == {"labels": list(LABELS), "changed": {}}
+    assert stored_settings(tmp_path) == {**LEARNED, "changed": {}}
 
 
 def test_a_setting_of_the_config_can_be_overridden_when_loading(tmp_path):
@@ -222,7 +276,7 @@ def test_a_setting_changed_at_run_time_survives_saving(tmp_path, setting, value)
     loaded, pipe = reload(nlp, tmp_path / "one")
     assert pipe.cfg[setting] == value
     assert stored_settings(tmp_path / "one") == {
-        "labels": list(LABELS),
+        **LEARNED,
         "changed": {setting: change},
     }
     # And saving what was loaded.
@@ -230,6 +284,67 @@ def test_a_setting_changed_at_run_time_survives_saving(tmp_path, setting, value)
     assert again.cfg[setting] == value
     from_bytes = spacy.blank("en").from_config(nlp.config).from_bytes(nlp.to_bytes())
     assert from_bytes.get_pipe("span_enumerator").cfg[setting] == value
+
+
+def test_what_is_given_at_load_beats_a_stored_change_to_the_same_setting(tmp_path):
+    nlp = make_trained(steps=1)
+    nlp.get_pipe("span_enumerator").cfg.update(threshold=0.31, top_k=3)
+    loaded, pipe = reload(nlp, tmp_path / "one", threshold=0.9)
+    assert (pipe.cfg["threshold"], pipe.cfg["top_k"]) == (0.9, 3)
+    # And saving what was loaded.
+    _, again = reload(loaded, tmp_path / "two")
+    assert (again.cfg["threshold"], again.cfg["top_k"]) == (0.9, 3)
+
+
+def test_what_is_written_in_the_config_of_a_saved_pipeline_beats_a_stored_change(tmp_path):
+    nlp = make_trained(steps=1)
+    nlp.get_pipe("span_enumerator").cfg.update(threshold=0.31, overlap="flat")
+    nlp.to_disk(tmp_path)
+    config = spacy.util.load_config(tmp_path / "config.cfg")
+    config["components"]["span_enumerator"]["threshold"] = 0.6
+    config.to_disk(tmp_path / "config.cfg")
+    pipe = spacy.load(tmp_path).get_pipe("span_enumerator")
+    assert (pipe.cfg["threshold"], pipe.cfg["overlap"]) == (0.6, "flat")
+
+
+def test_loading_resets_settings_that_were_changed_in_memory(tmp_path):
+    _, pipe, _ = make_initialized(threshold=0.4, label_thresholds={"SKILL": 0.3})
+    stored = pipe.to_bytes()
+    pipe.to_disk(tmp_path / "pipe")
+    before = deepcopy(pipe.cfg)
+    for load in (
+        lambda: pipe.from_bytes(stored),
+        lambda: pipe.from_disk(tmp_path / "pipe"),
+    ):
+        pipe.cfg.update(threshold=0.9, top_k=2)
+        pipe.cfg["label_thresholds"]["SKILL"] = 0.8
+        load()
+        assert pipe.cfg == before
+    # The reset settings are no changes.
+    assert pipe.to_bytes() == stored
+
+
+def test_a_component_can_predict_while_it_is_saved(tmp_path, monkeypatch):
+    nlp = make_trained()
+    pipe = nlp.get_pipe("span_enumerator")
+    pipe.cfg["threshold"] = 0.31
+    cfg, expected = pipe.cfg, found(nlp(DATA[0][0]))
+    seen = []
+
+    def predict_meanwhile(original):
+        def stored(*args, **kwargs):
+            seen.append((pipe.cfg is cfg, found(nlp(DATA[0][0]))))
+            return original(*args, **kwargs)
+
+        return stored
+
+    # With what is stored first, the settings, and with what is stored last, the weights.
+    monkeypatch.setattr(pipe, "_stored_cfg", predict_meanwhile(pipe._stored_cfg))
+    monkeypatch.setattr(Model, "to_bytes", predict_meanwhile(Model.to_bytes))
+    pipe.to_bytes()
+    pipe.to_disk(tmp_path / "pipe")
+    assert seen == [(True, expected)] * 4
+    assert pipe.cfg is cfg
 
 
 def test_changing_thresholds_in_place_counts_as_a_change(tmp_path):
@@ -276,6 +391,34 @@ def test_score_weights_follow_the_key(key):
     # Those of the default key are off: spaCy would take a missing score for an error.
     assert set(every) - set(in_use) == {f"spans_sc_{name}" for name in names} - set(in_use)
     assert set(in_use) <= set(nlp.evaluate(examples))
+
+
+def test_score_weights_stay_with_the_key_when_loaded(tmp_path):
+    nlp = make_nlp(spans_key="skills")
+    examples = make_examples(nlp, key="skills")
+    nlp.initialize(lambda: examples)
+    expected = dict(nlp.config["training"]["score_weights"])
+    assert expected["spans_skills_f"] == 1.0
+    assert expected["spans_sc_f"] is None
+    for i in range(2):
+        nlp.to_disk(tmp_path / str(i))
+        nlp = spacy.load(tmp_path / str(i))
+        assert nlp.config["training"]["score_weights"] == expected
+    nlp.resume_training()
+    assert nlp.config["training"]["score_weights"] == expected
+    # Initialized once more, e.g. by `spacy train` with the config of the loaded pipeline.
+    nlp.initialize(lambda: examples)
+    assert nlp.config["training"]["score_weights"] == expected
+
+
+def test_score_weights_of_the_default_key_stay_where_another_component_has_it():
+    nlp = make_nlp(spans_key="skills")
+    nlp.add_pipe("span_enumerator", name="second")
+    examples = make_examples(nlp, key="skills")
+    for example, (_, spans) in zip(examples, DATA, strict=True):
+        write_spans(example.reference, "sc", spans)
+    nlp.initialize(lambda: examples)
+    assert weights_of(nlp) == {"spans_sc_f": 0.5, "spans_skills_f": 0.5}
 
 
 def test_score_weights_of_two_components_are_shared_out():

@@ -10,6 +10,8 @@ from spacy.tokens import DocBin
 from spacy.util import load_config, load_model_from_config
 from thinc.api import Adam
 
+from spacy_spans.errors import SpansError
+
 from . import DATA, found, make_examples, scored, write_spans
 
 pytestmark = pytest.mark.slow
@@ -45,7 +47,9 @@ def encoder_copy(encoder, folder):
 def trained(config_path, encoder_copy):
     """A pipeline that knows its data by heart."""
     spacy.util.fix_random_seed(0)
-    config = load_config(config_path, overrides={"paths.encoder": str(encoder_copy)})
+    config = load_config(
+        config_path, overrides={"paths.encoder": str(encoder_copy)}, interpolate=True
+    )
     nlp = load_model_from_config(config, auto_fill=True)
     examples = make_examples(nlp)
     nlp.initialize(lambda: examples)
@@ -74,6 +78,13 @@ def test_pipe_equals_calls_one_by_one(trained):
         for *span, score in own:
             # Padding changes the encoder's sums a little.
             assert shared.get(tuple(span), 0.001) == pytest.approx(score, abs=1e-3)
+
+
+def test_a_listener_without_its_transformer_is_an_error(trained):
+    with trained.select_pipes(disable="transformer"):
+        with pytest.raises(SpansError, match="listens to a tok2vec or transformer component"):
+            trained(TEXTS[0])
+        assert found(trained("")) == []
 
 
 def test_gradient_reaches_the_encoder(trained):
