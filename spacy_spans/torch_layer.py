@@ -5,6 +5,7 @@ Here the module is built at `initialize` (or when weights are loaded), and its w
 safetensors, which hold numbers and nothing that could be executed.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +21,16 @@ from thinc.layers.pytorchwrapper import forward as pytorch_forward
 from spacy_spans.errors import DataError
 
 ModuleBuilder = Callable[[int, int], torch.nn.Module]
+
+
+def _use_one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+# A forked process (`nlp.pipe(n_process=2)`) inherits OpenMP's idea of its threads but not the
+# threads, and would wait for them for ever.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_use_one_thread)
 
 
 class TorchLayerShim(PyTorchShim):

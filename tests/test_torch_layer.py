@@ -1,7 +1,10 @@
 """The thinc layer around a torch module: sizes, storage without pickle, learning rate, averages."""
 
+import os
 import pickle
 import pickletools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -360,3 +363,30 @@ def test_parameters_of_other_layers_are_not_used():
     with layer.use_params({(layer_shim(layer).id + 1000, "bias"): np.zeros(N_OUT, dtype="f")}):
         assert_same_weights(layer, before)
     assert_same_weights(layer, before)
+
+
+FORK_AFTER_THREADS = """
+import torch
+torch.set_num_threads(2)
+import spacy
+from spacy.training import Example
+nlp = spacy.blank("en")
+nlp.add_pipe("span_enumerator")
+text = "Write clear reports in Excel"
+gold = {"spans": {"sc": [(0, 28, "DUTY")]}}
+nlp.initialize(lambda: [Example.from_dict(nlp.make_doc(text), gold)])
+# Starts the threads that a fork does not take along.
+list(nlp.pipe([text * 200] * 4))
+print(len(list(nlp.pipe([text * 200] * 4, n_process=2, batch_size=1))))
+"""
+
+
+def test_forked_processes_do_not_wait_for_threads_they_do_not_have():
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORK_AFTER_THREADS],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+    )
+    assert result.stdout == "4\n", result.stderr
