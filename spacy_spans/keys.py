@@ -1,6 +1,11 @@
 """The rule that keys of `doc.spans` keep, and how names found in data are printed."""
 
+from typing import Final
+
 from spacy_spans.errors import SettingsError
+
+# In doc.user_data, by spans key: original characters of annotations that tokens cannot hold.
+CHARACTERS_KEY: Final = "spacy_spans.characters"
 
 
 def check_spans_key(key: str) -> None:

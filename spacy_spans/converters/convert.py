@@ -17,9 +17,8 @@ from spacy_spans.converters.records import Annotation, Offsets, ReaderOptions, R
 from spacy_spans.converters.report import ConversionReport, FileReport
 from spacy_spans.errors import DataError, SettingsError
 from spacy_spans.files import check_writable, replacing
-from spacy_spans.keys import check_spans_key
-
-CHARACTERS_KEY = "spacy_spans.characters"
+from spacy_spans.groups import mention_name
+from spacy_spans.keys import CHARACTERS_KEY, check_spans_key
 
 
 @dataclass(frozen=True)
@@ -240,10 +239,8 @@ def _make_spans(doc: Doc, mentions: list[tuple[str, tuple[Offsets, ...]]]) -> li
     n_discontinuous = 0
     # Numbered in order of appearance, so that equal annotations give equal files.
     for label, fragments in sorted(mentions, key=lambda mention: (mention[1], mention[0])):
-        name = ""
-        if len(fragments) > 1:
-            n_discontinuous += 1
-            name = f"m{n_discontinuous}"
+        n_discontinuous += len(fragments) > 1
+        name = mention_name(n_discontinuous if len(fragments) > 1 else 0)
         rows.extend((start, end, label, name) for start, end in fragments)
     return [
         Span(doc, start, end, label=label, span_id=name) for start, end, label, name in sorted(rows)
