@@ -241,3 +241,46 @@ def align_by_characters(predicted: list[str], reference: list[str], span: Span) 
     firsts = [i for i, offsets in enumerate(predicted_offsets) if offsets[0] == start]
     lasts = [i for i, offsets in enumerate(predicted_offsets) if offsets[1] == end]
     return (firsts[0], lasts[0] + 1) if firsts and lasts else None
+
+
+# Metrics
+
+Labelled = tuple[int, int, int]
+
+
+def dice(a: Span, b: Span) -> Fraction:
+    shared = len(set(range(*a)) & set(range(*b)))
+    return Fraction(2 * shared, a[1] - a[0] + b[1] - b[0])
+
+
+def partner_of(span: Labelled, others: list[Labelled]) -> tuple[int, Fraction]:
+    """Row of the best partner and its coefficient, (-1, 0) where none of the label overlaps."""
+    found, best = -1, Fraction(0)
+    for row in sorted(range(len(others)), key=lambda i: others[i]):
+        value = dice(span[:2], others[row][:2])
+        if span[2] == others[row][2] and value > best:
+            found, best = row, value
+    return found, best
+
+
+def shared_credit(spans: list[Labelled], others: list[Labelled]) -> list[Fraction]:
+    """What each of the others hands out to the spans that it is the best partner of."""
+    credit = [Fraction(0)] * len(others)
+    for span in spans:
+        row, value = partner_of(span, others)
+        if row >= 0:
+            credit[row] += value
+    return [min(value, Fraction(1)) for value in credit]
+
+
+def character_f_of(predicted: list[Span], gold: list[Span]) -> Fraction:
+    """As the evaluation of SemEval-2021 Task 5, with sets of characters."""
+    found = {i for span in predicted for i in range(*span)}
+    wanted = {i for span in gold for i in range(*span)}
+    if not wanted:
+        return Fraction(not found)
+    if not found & wanted:
+        return Fraction(0)
+    p = Fraction(len(found & wanted), len(found))
+    r = Fraction(len(found & wanted), len(wanted))
+    return 2 * p * r / (p + r)
