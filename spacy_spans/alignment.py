@@ -1,7 +1,7 @@
 """From an `Example` to gold spans on the predicted document's tokens."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from spacy.training import Example
@@ -25,6 +25,74 @@ class GoldSpans(NamedTuple):
     misaligned: list[tuple[str, str]]
 
 
+class GoldMentions(NamedTuple):
+    """Gold mentions of one example on its predicted tokens, of one fragment or several.
+
+    offsets (ndarray): Fragments, those of a mention in order. Shape (n, 2), int32.
+    labels (ndarray): Label index of each fragment. Shape (n,), int32.
+    mentions (ndarray): Mention of each fragment, counted from 0, ascending. Shape (n,), int32.
+    misaligned (list): Text and label of mentions left out because of the tokens.
+    moved (list): Text and label of mentions whose ends moved to those of predicted tokens.
+    """
+
+    offsets: IntArray
+    labels: IntArray
+    mentions: IntArray
+    misaligned: list[tuple[str, str]]
+    moved: list[tuple[str, str]]
+
+
+def gold_mentions(
+    example: Example, key: str, label_ids: Mapping[str, int], alignment_mode: str = "strict"
+) -> GoldMentions:
+    """Read the mentions of `example.reference.spans[key]` onto the tokens of `example.predicted`.
+
+    Spans that share a `Span.id` and a label are fragments of one mention. Repeated mentions count
+    once. A missing key means that the document is not annotated and gives no mention.
+
+    alignment_mode (str): For ends inside of predicted tokens. "strict": leave the mention out.
+        "contract": keep the tokens inside. "expand": take the tokens whole.
+    RETURNS (GoldMentions): Empty arrays for a document without spans.
+    RAISES (SpansError): When a span has a label that is not among `label_ids`.
+    """
+    rows = _label_rows(example, key, label_ids)
+    group = example.reference.spans.get(key, ())
+    parts: dict[Any, list[tuple[int, int]]] = {}
+    for i, (span, (start, end, label)) in enumerate(zip(group, rows.tolist(), strict=True)):
+        parts.setdefault((label, span.id_ or i), []).append((start, end))
+    found = {(label, *sorted({*spans})) for (label, _), spans in parts.items()}
+    mentions = sorted(found, key=lambda mention: (mention[1], mention))
+    fragments = np.asarray([span for _, *spans in mentions for span in spans], dtype="i")
+    fragments = fragments.reshape(-1, 2)
+    numbers = np.repeat(np.arange(len(mentions)), [len(mention) - 1 for mention in mentions])
+    labels = np.asarray([label for label, *_ in mentions], dtype="i")
+    offsets = np.zeros_like(fragments)
+    aligned, exact = (np.zeros(len(fragments), dtype=bool) for _ in range(2))
+    filled = fragments[:, 1] > fragments[:, 0]
+    offsets[filled], aligned[filled], exact[filled] = _align(
+        example, fragments[filled], alignment_mode
+    )
+    # A part would be another mention than the one annotated.
+    lost, moved = np.zeros((2, len(mentions)), dtype=bool)
+    lost[numbers[~aligned]] = True
+    moved[numbers[~exact]] = True
+    kept = ~lost[numbers]
+    names = list(label_ids)
+
+    def describe(rows: np.ndarray) -> list[tuple[str, str]]:
+        reference = example.reference
+        return [
+            (" … ".join(reference[a:b].text for a, b in mentions[row][1:]), names[labels[row]])
+            for row in np.flatnonzero(rows).tolist()
+        ]
+
+    numbers = numbers[kept]
+    new_numbers = np.unique(numbers, return_inverse=True)[1].reshape(-1).astype("i")
+    return GoldMentions(
+        offsets[kept], labels[numbers], new_numbers, describe(lost), describe(moved & ~lost)
+    )
+
+
 def gold_spans(example: Example, key: str, label_ids: Mapping[str, int]) -> GoldSpans:
     """Read `example.reference.spans[key]` onto the tokens of `example.predicted`.
 
@@ -36,22 +104,11 @@ def gold_spans(example: Example, key: str, label_ids: Mapping[str, int]) -> Gold
     RETURNS (GoldSpans): Empty arrays for a document without spans.
     RAISES (SpansError): When a span has a label that is not among `label_ids`.
     """
-    group = example.reference.spans.get(key, ())
-    rows = []
-    for span in group:
-        if span.label_ not in label_ids:
-            raise SpansError(
-                f"The training data has a span {span.text!r} labelled {span.label_!r} in "
-                f"{key!r}, but the component knows only {sorted(label_ids)}. Add the label to "
-                "the labels file (`spacy init labels` writes one), or call add_label before "
-                "initialize."
-            )
-        rows.append((span.start, span.end, label_ids[span.label_]))
-    spans = np.unique(np.asarray(rows, dtype="i").reshape(-1, 3), axis=0)
+    spans = np.unique(_label_rows(example, key, label_ids), axis=0)
     # A span may hold no token at all: nothing to point at, nothing to learn.
     aligned = spans[:, 1] > spans[:, 0]
     offsets = np.zeros((len(spans), 2), dtype="i")
-    offsets[aligned], aligned[aligned] = _align(example, spans[aligned, :2])
+    offsets[aligned], aligned[aligned], _ = _align(example, spans[aligned, :2], "strict")
     names = list(label_ids)
     misaligned = [
         (example.reference[start:end].text, names[label])
@@ -77,21 +134,45 @@ def count_keys(examples: Sequence[Example]) -> dict[str, int]:
     return counts
 
 
-def _align(example: Example, offsets: IntArray) -> tuple[IntArray, np.ndarray]:
-    """Map reference offsets to predicted ones, with a mask of those that map exactly."""
+def _label_rows(example: Example, key: str, label_ids: Mapping[str, int]) -> IntArray:
+    """Start, end and label index of each span of the reference's group. Shape (n, 3)."""
+    rows = []
+    for span in example.reference.spans.get(key, ()):
+        if span.label_ not in label_ids:
+            raise SpansError(
+                f"The training data has a span {span.text!r} labelled {span.label_!r} in "
+                f"{key!r}, but the component knows only {sorted(label_ids)}. Add the label to "
+                "the labels file (`spacy init labels` writes one), or call add_label before "
+                "initialize."
+            )
+        rows.append((span.start, span.end, label_ids[span.label_]))
+    return np.asarray(rows, dtype="i").reshape(-1, 3)
+
+
+def _align(
+    example: Example, offsets: IntArray, mode: str
+) -> tuple[IntArray, np.ndarray, np.ndarray]:
+    """Map reference offsets to predicted ones, with masks of those that map, and map exactly."""
     if len(offsets) == 0 or _same_tokens(example):
-        return offsets, np.ones(len(offsets), dtype=bool)
+        every = np.ones(len(offsets), dtype=bool)
+        return offsets, every, every
     to_predicted, to_reference = example.alignment.y2x, example.alignment.x2y
     first_pred, last_pred, n_pred = _token_ranges(to_predicted)
     first_ref, last_ref, n_ref = _token_ranges(to_reference)
     starts, lasts = offsets[:, 0], offsets[:, 1] - 1
-    aligned = (n_pred[starts] > 0) & (n_pred[lasts] > 0)
-    new_starts = np.where(aligned, first_pred[starts], 0)
-    new_lasts = np.where(aligned, last_pred[lasts], 0)
+    found = (n_pred[starts] > 0) & (n_pred[lasts] > 0)
+    new_starts = np.where(found, first_pred[starts], 0)
+    new_lasts = np.where(found, last_pred[lasts], 0)
+    found &= (n_ref[new_starts] > 0) & (n_ref[new_lasts] > 0)
     # Exact only if the predicted boundary tokens reach no further than the reference ones.
-    aligned &= (n_ref[new_starts] > 0) & (first_ref[new_starts] == starts)
-    aligned &= (n_ref[new_lasts] > 0) & (last_ref[new_lasts] == lasts)
-    return np.stack([new_starts, new_lasts + 1], axis=1).astype("i"), aligned
+    starts_fit = first_ref[new_starts] == starts
+    lasts_fit = last_ref[new_lasts] == lasts
+    exact = found & starts_fit & lasts_fit
+    if mode == "contract":
+        new_starts = new_starts + ~starts_fit
+        new_lasts = new_lasts - ~lasts_fit
+    aligned = exact if mode == "strict" else found & (new_starts <= new_lasts)
+    return np.stack([new_starts, new_lasts + 1], axis=1).astype("i"), aligned, exact
 
 
 def _same_tokens(example: Example) -> bool:

@@ -4,15 +4,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+import torch
 from spacy.tokens import Doc
 from thinc.api import ArgsKwargs, Dropout, Model, chain, list2ragged, torch2xp, xp2torch
-from thinc.types import Floats2d, Ragged
+from thinc.types import Floats1d, Floats2d, Ragged
 
 from spacy_spans.errors import SettingsError
 from spacy_spans.kernels.enumeration import batch_offsets
+from spacy_spans.modules.fragment_linker import FragmentLinker
 from spacy_spans.modules.span_classifier import SpanClassifier
+from spacy_spans.modules.tag_projector import TagProjector
 from spacy_spans.modules.token_projector import TokenProjector
-from spacy_spans.torch_layer import ModuleBuilder, layer_shim, torch_layer
+from spacy_spans.torch_layer import ModuleBuilder, layer_shim, replace_module, torch_layer
 from spacy_spans.windowed import windowed
 
 
@@ -49,6 +52,58 @@ def build_span_enumerator_v1(
         partial(_build_classifier, hidden=hidden_width),
         token_width=3 * hidden_width + 2,
         learn_rate_factor=learn_rate_factor,
+    )
+
+
+def build_multispan_tagger_v1(
+    tok2vec: Model[list[Doc], list[Floats2d]],
+    context_window: int = 2,
+    learn_rate_factor: float = 1.0,
+) -> Model[list[Doc], tuple[Floats2d, Floats1d]]:
+    """Score the tags of every token, and tags that follow each other.
+
+    Token vectors pass a context layer and one linear layer (`tag_projector`). A second part
+    (`links`, used where mentions are discontinuous) scores pairs of fragments. How many tags
+    there are is known once the component has seen the data: it sets `sizes` in the model's attrs.
+
+    tok2vec (Model): Token vectors, e.g. a listener.
+    context_window (int): Tokens on each side that a token sees before projection; 0 for none.
+    learn_rate_factor (float): Multiplies the optimizer's learning rate for the layers above
+        `tok2vec`: above 1 where these are pretrained and the layers above start from nothing.
+    RETURNS (Model): From documents to one row per token, shape (n_tokens, n_scores + n_links),
+        and the scores of tag sequences, shape (n_edges,); no rows for documents without tokens.
+    RAISES (SettingsError): On settings out of range.
+    """
+    if context_window < 0 or learn_rate_factor <= 0:
+        raise SettingsError(
+            f"Got context_window = {context_window}, learn_rate_factor = {learn_rate_factor}. "
+            "Expected at least 0, above 0."
+        )
+    projector = torch_layer(
+        "tag_projector",
+        partial(TagProjector, window=context_window),
+        _ragged_to_torch,
+        _pair_from_torch,
+        init=_init_tag_projector,
+        learn_rate_factor=learn_rate_factor,
+    )
+    links = torch_layer(
+        "fragment_linker",
+        FragmentLinker,
+        _tokens_and_offsets_to_torch,
+        _floats_from_torch,
+        init=_init_links,
+        learn_rate_factor=learn_rate_factor,
+    )
+    tokens: Model = chain(tok2vec, list2ragged(), Dropout(), projector)
+    return Model(
+        "multispan_tagger",
+        _forward_tokens,
+        init=_init_tagger,
+        layers=[tokens, links],
+        refs={"tok2vec": tok2vec, "tokens": tokens, "projector": projector, "links": links},
+        dims={"nO": None},
+        attrs={"sizes": {}, "resize_output": _resize_tagger},
     )
 
 
@@ -167,13 +222,61 @@ def _init_classifier(model: Model, X: Any = None, Y: Any = None) -> Model:
     return model
 
 
+def _forward_tokens(
+    model: Model, docs: list[Doc], is_train: bool
+) -> tuple[tuple[Floats2d, Floats1d], Callable]:
+    output: tuple[tuple[Floats2d, Floats1d], Callable] = model.get_ref("tokens")(docs, is_train)
+    return output
+
+
+def _init_tagger(model: Model, X: list[Doc] | None = None, Y: Any = None) -> Model:
+    for layer in ("projector", "links"):
+        model.get_ref(layer).attrs["sizes"] = model.attrs["sizes"]
+    model.get_ref("tokens").initialize(X=X)
+    model.get_ref("links").initialize()
+    return model
+
+
+def _resize_tagger(model: Model, old: Any, new: Any) -> Model:
+    """Give the model outputs for more labels, keeping what the existing ones learned.
+
+    old, new (TagLayout): Of the labels so far, and of all.
+    """
+    projector, links = model.get_ref("projector"), model.get_ref("links")
+    scores, edges = (torch.from_numpy(places) for places in old.places_in(new))
+    module = layer_shim(projector).module.resized(new.n_scores, new.n_edges, scores, edges)
+    sizes = (projector.get_dim("nI"), new.n_scores, new.n_edges, new.n_links)
+    replace_module(projector, module, *sizes)
+    if new.links:
+        linker = layer_shim(links).module.resized(new.n_labels)
+        replace_module(links, linker, new.n_links, new.n_labels)
+    model.set_dim("nO", new.n_scores, force=True)
+    return model
+
+
+def _init_tag_projector(model: Model, X: Ragged | None = None, Y: Any = None) -> Model:
+    if X is not None:
+        model.set_dim("nI", cast(Floats2d, X.dataXd).shape[1], force=True)
+    sizes = model.attrs["sizes"]
+    if sizes:
+        layer_shim(model).build_module(
+            model.get_dim("nI"), sizes["n_scores"], sizes["n_edges"], sizes["n_links"]
+        )
+    return model
+
+
+def _init_links(model: Model, X: Any = None, Y: Any = None) -> Model:
+    sizes = model.attrs["sizes"]
+    if sizes and sizes["n_links"]:
+        layer_shim(model).build_module(sizes["n_links"], sizes["n_labels"])
+    return model
+
+
 def _resize_output(model: Model, n_classes: int) -> Model:
     """Give the classifier more outputs, keeping what the existing ones learned."""
     classifier = model.get_ref("classifier")
-    old = layer_shim(classifier)
-    new = type(old)(old.build, old.learn_rate_factor)  # A new id: the optimizer starts afresh.
-    new.set_module(old.module.resized(n_classes), classifier.get_dim("nI"), n_classes)
-    classifier.shims[0] = new
+    resized = layer_shim(classifier).module.resized(n_classes)
+    replace_module(classifier, resized, classifier.get_dim("nI"), n_classes)
     for node in (model, classifier):
         node.set_dim("nO", n_classes, force=True)
     return model
@@ -199,6 +302,18 @@ def _tokens_and_offsets_to_torch(
         return torch2xp(d_inputs.args[0])
 
     return ArgsKwargs(args=args, kwargs={}), backprop
+
+
+def _pair_from_torch(
+    model: Model, inputs_outputs: tuple[Any, Any], is_train: bool
+) -> tuple[Any, Callable]:
+    _, outputs = inputs_outputs
+
+    def backprop(d_outputs: Any) -> ArgsKwargs:
+        gradients = tuple(xp2torch(gradient) for gradient in d_outputs)
+        return ArgsKwargs(args=(outputs,), kwargs={"grad_tensors": gradients})
+
+    return tuple(torch2xp(output.detach()) for output in outputs), backprop
 
 
 def _floats_from_torch(

@@ -59,6 +59,50 @@ depth = 4
 )
 
 
+DEFAULT_MULTISPAN_TAGGER = Config().from_str(
+    """
+[multispan_tagger]
+spans_key = "sc"
+layers = "auto"
+discontinuous = "auto"
+max_gap = 32
+loss = "crf"
+outside_weight = 1.0
+alignment_mode = "expand"
+threshold = 0.0
+label_thresholds = {}
+min_length = 1
+max_length = null
+scorer = {"@scorers":"spacy-spans.spans_scorer.v1"}
+
+[multispan_tagger.scheme]
+@misc = "spacy-spans.bio_scheme.v1"
+
+[multispan_tagger.model]
+@architectures = "spacy-spans.MultispanTagger.v1"
+context_window = 2
+learn_rate_factor = 1.0
+
+[multispan_tagger.model.tok2vec]
+@architectures = "spacy.Tok2Vec.v2"
+
+[multispan_tagger.model.tok2vec.embed]
+@architectures = "spacy.MultiHashEmbed.v2"
+width = 96
+rows = [5000, 1000, 2500, 1000]
+attrs = ["NORM", "PREFIX", "SUFFIX", "SHAPE"]
+include_static_vectors = false
+
+[multispan_tagger.model.tok2vec.encode]
+@architectures = "spacy.MaxoutWindowEncoder.v2"
+width = 96
+window_size = 1
+maxout_pieces = 3
+depth = 4
+"""
+)
+
+
 @Language.factory(
     "span_enumerator",
     assigns=["doc.spans"],
@@ -110,5 +154,58 @@ def make_span_enumerator(
         label_thresholds=label_thresholds,
         overlap=overlap,
         top_k=top_k,
+        scorer=scorer,
+    )
+
+
+@Language.factory(
+    "multispan_tagger",
+    assigns=["doc.spans"],
+    default_config=DEFAULT_MULTISPAN_TAGGER["multispan_tagger"],
+    # Of the default key; at initialize they follow the key in use.
+    default_score_weights={
+        "spans_sc_f": 1.0,
+        "spans_sc_p": 0.0,
+        "spans_sc_r": 0.0,
+        "spans_sc_partial_f": 0.0,
+    },
+)
+def make_multispan_tagger(
+    nlp: Language,
+    name: str,
+    model: Model,
+    scheme: Any,  # A named type here would be validated into a plain tuple.
+    spans_key: str,
+    layers: Literal["auto", "per_label", "shared"],
+    discontinuous: bool | Literal["auto"],
+    max_gap: int,
+    loss: Literal["crf", "token"],
+    outside_weight: float,
+    alignment_mode: Literal["strict", "contract", "expand"],
+    threshold: float,
+    label_thresholds: dict[str, float],
+    min_length: int,
+    max_length: int | None,
+    scorer: Callable | None,
+) -> Any:
+    """Make a component that finds spans by tagging tokens; see `MultispanTagger`."""
+    from spacy_spans.pipeline.multispan_tagger import MultispanTagger
+
+    return MultispanTagger(
+        nlp.vocab,
+        model,
+        scheme,
+        name,
+        spans_key=spans_key,
+        layers=layers,
+        discontinuous=discontinuous,
+        max_gap=max_gap,
+        loss=loss,
+        outside_weight=outside_weight,
+        alignment_mode=alignment_mode,
+        threshold=threshold,
+        label_thresholds=label_thresholds,
+        min_length=min_length,
+        max_length=max_length,
         scorer=scorer,
     )

@@ -20,7 +20,8 @@ from thinc.layers.pytorchwrapper import forward as pytorch_forward
 
 from spacy_spans.errors import DataError
 
-ModuleBuilder = Callable[[int, int], torch.nn.Module]
+# From the sizes of a module to the module.
+ModuleBuilder = Callable[..., torch.nn.Module]
 
 
 def _use_one_thread() -> None:
@@ -43,19 +44,19 @@ class TorchLayerShim(PyTorchShim):
     def __init__(self, build: ModuleBuilder, learn_rate_factor: float) -> None:
         self.build = build
         self.learn_rate_factor = learn_rate_factor
-        self.sizes: tuple[int, int] | None = None
+        self.sizes: tuple[int, ...] | None = None
         super().__init__(None, serialize_model=self._serialize, deserialize_model=self._deserialize)
 
     @property
     def module(self) -> Any:
         return self._model
 
-    def build_module(self, n_in: int, n_out: int) -> None:
-        self.set_module(self.build(n_in, n_out), n_in, n_out)
+    def build_module(self, *sizes: int) -> None:
+        self.set_module(self.build(*sizes), *sizes)
 
-    def set_module(self, module: torch.nn.Module, n_in: int, n_out: int) -> None:
+    def set_module(self, module: torch.nn.Module, *sizes: int) -> None:
         self._model = module.to(get_torch_default_device())
-        self.sizes = (n_in, n_out)
+        self.sizes = sizes
 
     def finish_update(self, optimizer: Optimizer) -> None:
         """As thinc's, with the learning rate scaled."""
@@ -110,12 +111,12 @@ class TorchLayerShim(PyTorchShim):
             return None
         try:
             message = srsly.msgpack_loads(data)
-            n_in, n_out = message["sizes"]
-            module = self.build(n_in, n_out)
+            sizes = tuple(message["sizes"])
+            module = self.build(*sizes)
             module.load_state_dict(load_tensors(message["weights"]))
         except (SafetensorError, RuntimeError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"the weights do not fit the model ({error})") from error
-        self.sizes = (n_in, n_out)
+        self.sizes = sizes
         return module.to(device)
 
 
@@ -130,7 +131,7 @@ def torch_layer(
 ) -> Model:
     """Make a thinc layer of a torch module that is built when its sizes are known.
 
-    build (Callable): Makes the module from input and output width.
+    build (Callable): Makes the module from its sizes, most often input and output width.
     convert_inputs, convert_outputs (Callable): As for `thinc.api.PyTorchWrapper`.
     init (Callable): thinc's `init`; has to call `layer_shim(model).build_module`.
     learn_rate_factor (float): Multiplies the optimizer's learning rate.
@@ -150,3 +151,11 @@ def layer_shim(model: Model) -> TorchLayerShim:
     shim = model.shims[0]
     assert isinstance(shim, TorchLayerShim)
     return shim
+
+
+def replace_module(model: Model, module: torch.nn.Module, *sizes: int) -> None:
+    """Put another module, e.g. one with more outputs, into a layer made by `torch_layer`."""
+    old = layer_shim(model)
+    new = TorchLayerShim(old.build, old.learn_rate_factor)  # A new id: the optimizer starts afresh.
+    new.set_module(module, *sizes)
+    model.shims[0] = new

@@ -10,6 +10,9 @@ from thinc.api import Ops
 from thinc.types import Ragged
 
 IntArray: TypeAlias = npt.NDArray[np.int32]
+LongArray: TypeAlias = npt.NDArray[np.int64]
+# Where either will do.
+Integers: TypeAlias = IntArray | LongArray
 FloatArray: TypeAlias = npt.NDArray[np.float32]
 
 

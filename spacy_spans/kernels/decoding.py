@@ -10,12 +10,12 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from spacy_spans.types import FloatArray, IntArray
+from spacy_spans.types import FloatArray, Integers
 
 Indices = npt.NDArray[np.int64]
 
 
-def select_flat(offsets: IntArray, scores: FloatArray) -> Indices:
+def select_flat(offsets: Integers, scores: FloatArray) -> Indices:
     """Pick the set of spans without overlap whose scores add up to the most.
 
     Weighted interval scheduling, exact. Spans that overlap nothing are taken as they are; the
@@ -28,7 +28,7 @@ def select_flat(offsets: IntArray, scores: FloatArray) -> Indices:
     return _select_by_group(_schedule, offsets, scores)
 
 
-def select_nested(offsets: IntArray, scores: FloatArray) -> Indices:
+def select_nested(offsets: Integers, scores: FloatArray) -> Indices:
     """Pick spans from the best score down, leaving out each that crosses one already picked.
 
     Spans with the same offsets (other labels) do not cross. Ties go to the earlier row.
@@ -40,13 +40,13 @@ def select_nested(offsets: IntArray, scores: FloatArray) -> Indices:
     return _select_by_group(_without_crossing, offsets, scores)
 
 
-def select_spans(offsets: IntArray, scores: FloatArray, policy: str) -> Indices:
+def select_spans(offsets: Integers, scores: FloatArray, policy: str) -> Indices:
     """Pick spans by a policy: one of `OVERLAP_POLICIES`. RAISES (KeyError): For any other."""
     return OVERLAP_POLICIES[policy](offsets, scores)
 
 
 def _select_by_group(
-    select: Callable[[IntArray, FloatArray], list[int]], offsets: IntArray, scores: FloatArray
+    select: Callable[[Integers, FloatArray], list[int]], offsets: Integers, scores: FloatArray
 ) -> Indices:
     """Apply `select` inside each group of overlapping spans; spans alone are always chosen."""
     if len(offsets) == 0:
@@ -58,7 +58,7 @@ def _select_by_group(
     return np.sort(np.concatenate(chosen))
 
 
-def _overlapping_groups(offsets: IntArray) -> list[Indices]:
+def _overlapping_groups(offsets: Integers) -> list[Indices]:
     """Split rows into the smallest groups between which no span overlaps another.
 
     Rows of a group are ascending.
@@ -70,7 +70,7 @@ def _overlapping_groups(offsets: IntArray) -> list[Indices]:
     return [np.sort(group) for group in np.split(by_start, breaks)]
 
 
-def _schedule(offsets: IntArray, scores: FloatArray) -> list[int]:
+def _schedule(offsets: Integers, scores: FloatArray) -> list[int]:
     """Weighted interval scheduling over one group, O(n log n)."""
     order = np.lexsort((offsets[:, 0], offsets[:, 1])).tolist()
     starts, ends = offsets[:, 0].tolist(), offsets[:, 1].tolist()
@@ -93,7 +93,7 @@ def _schedule(offsets: IntArray, scores: FloatArray) -> list[int]:
     return chosen
 
 
-def _without_crossing(offsets: IntArray, scores: FloatArray) -> list[int]:
+def _without_crossing(offsets: Integers, scores: FloatArray) -> list[int]:
     starts, ends = offsets[:, 0], offsets[:, 1]
     free = np.ones(len(offsets), dtype=bool)
     chosen = []
@@ -106,7 +106,7 @@ def _without_crossing(offsets: IntArray, scores: FloatArray) -> list[int]:
     return chosen
 
 
-OVERLAP_POLICIES: dict[str, Callable[[IntArray, FloatArray], Indices]] = {
+OVERLAP_POLICIES: dict[str, Callable[[Integers, FloatArray], Indices]] = {
     "any": lambda offsets, scores: np.arange(len(offsets)),
     "nested": select_nested,
     "flat": select_flat,

@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from spacy_spans.kernels.enumeration import ROUNDING
-from spacy_spans.types import FloatArray, IntArray
+from spacy_spans.types import FloatArray, IntArray, Integers
 
 Keys = npt.NDArray[np.int64]
 
 
-def span_keys(offsets: IntArray) -> Keys:
+def span_keys(offsets: Integers) -> Keys:
     """One integer per span, ordered by start, then end.
 
     offsets (ndarray): Half-open. Shape (n, 2).
@@ -20,7 +20,7 @@ def span_keys(offsets: IntArray) -> Keys:
     return (offsets[:, 0].astype(np.int64) << 32) + offsets[:, 1]
 
 
-def find_spans(wanted: IntArray, candidates: IntArray) -> Keys:
+def find_spans(wanted: Integers, candidates: Integers) -> Keys:
     """For each wanted span, the row where it stands among the candidates, or -1.
 
     wanted (ndarray): Half-open offsets. Shape (n, 2).

@@ -1,7 +1,5 @@
 """Per-span part of the span classifier: add what the tokens prepared, and classify."""
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -89,13 +87,3 @@ def length_buckets(lengths: Tensor) -> Tensor:
     """
     long = 8 + (4 * (lengths.clamp(min=8) / 8).log2()).floor()
     return torch.where(lengths <= 8, lengths - 1, long).clamp(max=N_LENGTH_BUCKETS - 1).long()
-
-
-def rarity_bias(n_positive: float, n_total: float) -> float:
-    """The logit of how rare positives are, smoothed, so that training starts there.
-
-    >>> round(rarity_bias(1, 199), 2)
-    -4.6
-    """
-    rate = (n_positive + 1) / (n_total + 2)
-    return math.log(rate / (1 - rate))

@@ -6,29 +6,23 @@ from collections.abc import Sequence
 from spacy.training import Example
 
 from spacy_spans.alignment import GoldSpans
+from spacy_spans.kernels.losses import rarity_bias
 from spacy_spans.kernels.targets import find_spans
-from spacy_spans.modules.span_classifier import rarity_bias
+from spacy_spans.pipeline.gold_report import GoldReport, format_counts, shorten
 from spacy_spans.types import IntArray
 
 
-class Reach:
+class Reach(GoldReport):
     """Running counts over examples. Keeps one example of each loss, as text."""
 
     def __init__(self, labels: Sequence[str]) -> None:
-        self.labels = labels
-        self.n_tokens = 0
+        super().__init__(labels)
         self.n_candidates = 0
-        self.n_gold = 0
         self.n_unreached = 0
-        self.gold_of_label: Counter[int] = Counter()
         self.unreached_of_label: Counter[int] = Counter()
-        self.misaligned_of_label: Counter[str] = Counter()
         self.longest_unreached = 0
         self.unreached_example = ""
-        self.misaligned_example = ""
         self.notes: list[str] = []
-        self.n_docs = 0
-        self.n_docs_without_key = 0
         self.n_excluded = 0
 
     def add(
@@ -45,13 +39,7 @@ class Reach:
         band (int | None): The longest that candidates which are not known can be.
         """
         doc = example.predicted
-        self.n_docs += 1
-        self.n_tokens += len(doc)
-        self.n_gold += len(gold.offsets) + len(gold.misaligned)
-        self.gold_of_label.update(gold.labels.tolist())
-        for text, label in gold.misaligned:
-            self.misaligned_of_label[label] += 1
-            self.misaligned_example = self.misaligned_example or text
+        self.add_gold(len(doc), gold.labels.tolist(), gold.misaligned)
         lengths = gold.offsets[:, 1] - gold.offsets[:, 0]
         if candidates is not None:
             self.n_candidates += len(candidates)
@@ -69,10 +57,6 @@ class Reach:
         """Count gold spans of a document that cannot be predicted together with the others."""
         self.n_excluded += n_excluded
 
-    def add_without_key(self) -> None:
-        """Count a document that is not annotated under the key."""
-        self.n_docs_without_key += 1
-
     def forget_candidates(self) -> None:
         """Drop what was counted of candidates: those of some documents say nothing of the rest."""
         self.n_candidates = self.n_unreached = self.longest_unreached = 0
@@ -87,8 +71,7 @@ class Reach:
         """Share of gold spans among the candidates; misaligned ones are missed. None without."""
         if not self.n_gold:
             return None
-        n_misaligned = sum(self.misaligned_of_label.values())
-        return 1.0 - (self.n_unreached + n_misaligned) / self.n_gold
+        return 1.0 - (self.n_unreached + self.n_misaligned) / self.n_gold
 
     def rarity_bias(self) -> list[float]:
         """The logit of each label's share of candidates (of 10 a token, where unknown)."""
@@ -103,8 +86,8 @@ class Reach:
             by_label = {self.labels[i]: n for i, n in sorted(self.unreached_of_label.items())}
             messages.append(
                 f"{name}: {self.n_unreached} of {self.n_gold} gold spans in {key!r} are no "
-                f"candidates and can never be predicted ({_counts(by_label)}; the longest has "
-                f"{self.longest_unreached} tokens: {_shorten(self.unreached_example)!r}). Raise "
+                f"candidates and can never be predicted ({format_counts(by_label)}; the longest "
+                f"has {self.longest_unreached} tokens: {shorten(self.unreached_example)!r}). Raise "
                 "max_length, or see `spacy spans coverage` for what each choice reaches and costs."
             )
         if self.n_excluded:
@@ -115,33 +98,4 @@ class Reach:
                 'a token, "nested" none that cross: use loss = "sigmoid" and overlap = "any" to '
                 "predict all of them."
             )
-        if self.n_docs_without_key:
-            messages.append(
-                f"{name}: {self.n_docs_without_key} of {self.n_docs} training documents have no "
-                f"doc.spans[{key!r}] and are learned as documents without spans. Leave them out if "
-                "they are not annotated."
-            )
-        if self.misaligned_of_label:
-            n_misaligned = sum(self.misaligned_of_label.values())
-            by_label = dict(self.misaligned_of_label)
-            messages.append(
-                f"{name}: {n_misaligned} of {self.n_gold} gold spans in {key!r} begin or end "
-                f"inside a token, or hold none, and are not learned ({_counts(by_label)}; e.g. "
-                f"{_shorten(self.misaligned_example)!r}). Convert the data with this pipeline's "
-                "tokenizer, or with `spacy spans convert --alignment-mode expand`."
-            )
-        unseen = [label for i, label in enumerate(self.labels) if not self.gold_of_label[i]]
-        if unseen:
-            messages.append(
-                f"{name}: no training example for {', '.join(unseen)} in {key!r}. They will not "
-                "be predicted; remove them from the labels or add data."
-            )
-        return messages
-
-
-def _counts(counts: dict) -> str:
-    return ", ".join(f"{label} {n}" for label, n in sorted(counts.items()))
-
-
-def _shorten(text: str, width: int = 60) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+        return messages + self.gold_messages(name, key)

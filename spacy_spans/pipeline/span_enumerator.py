@@ -31,7 +31,7 @@ from spacy_spans.candidates import (
     to_ragged,
     write_boundary_scores,
 )
-from spacy_spans.errors import DataError, SettingsError, SpansError, SpansWarning
+from spacy_spans.errors import DataError, SpansError, SpansWarning
 from spacy_spans.groups import write_candidates, write_group
 from spacy_spans.kernels.decoding import select_spans
 from spacy_spans.kernels.enumeration import batch_offsets
@@ -192,7 +192,7 @@ class SpanEnumerator(SpansPipe):
     def _predict_tokens(self, docs: Sequence[Doc]) -> tuple[Any, list[FloatArray] | None]:
         """One row for each token of the batch, and, where they are learned, boundary scores."""
         if any(len(doc) for doc in docs):
-            self._require_initialized()
+            self.require_initialized()
             check_upstream(self.model, docs, self.name)
             tokens = self.model.get_ref("tokens").predict(docs)
         else:
@@ -214,7 +214,7 @@ class SpanEnumerator(SpansPipe):
     ) -> tuple[Any, Any, Any]:
         """Score candidates block by block; keep row, label and score of what is likely enough."""
         classifier = self.model.get_ref("classifier")
-        thresholds = self._ops.asarray(np.asarray(self._thresholds(), dtype="f"))
+        thresholds = self._ops.asarray(np.asarray(self.thresholds(), dtype="f"))
         found = []
         for first in range(0, len(offsets), SPANS_PER_BLOCK):
             block = batch_offsets(
@@ -237,15 +237,6 @@ class SpanEnumerator(SpansPipe):
         scores = softmax(logits)[:, 1:]
         best = scores.argmax(axis=1).reshape(-1, 1) == self._ops.xp.arange(scores.shape[1])
         return scores * best
-
-    def _thresholds(self) -> list[float]:
-        own = self.cfg["label_thresholds"]
-        unknown = sorted(set(own) - set(self.labels))
-        if unknown:
-            raise SettingsError(
-                f"label_thresholds names {unknown}, but the labels are {list(self.labels)}."
-            )
-        return [own.get(label, self.cfg["threshold"]) for label in self.labels]
 
     def _decode(self, spans: SpanArrays) -> SpanArrays:
         """Apply the overlap policy, then the limit per document."""
@@ -276,7 +267,7 @@ class SpanEnumerator(SpansPipe):
         docs = [example.predicted for example in examples]
         if not any(len(doc) for doc in docs):
             return losses
-        self._require_initialized()
+        self.require_initialized()
         set_dropout_rate(self.model, drop)
         tokens, backprop_tokens = self.model.get_ref("tokens").begin_update(docs)
         gold = [self._gold(example) for example in examples]
@@ -288,11 +279,7 @@ class SpanEnumerator(SpansPipe):
             extra_loss, d_scores = boundary_loss(gold, doc_lengths, tokens[:, -2:], ops=self._ops)
             loss += extra_loss
             d_tokens[:, -2:] += d_scores
-        if not math.isfinite(loss):
-            raise SpansError(
-                f"The loss of {self.name!r} is {loss}: training has diverged. Lower the learning "
-                "rate (or learn_rate_factor), warm it up for longer, or clip gradients."
-            )
+        self.check_loss(loss)
         backprop_tokens(d_tokens)
         if sgd is not None:
             self.finish_update(sgd)
@@ -400,7 +387,7 @@ class SpanEnumerator(SpansPipe):
         """
         validate_get_examples(get_examples, "SpanEnumerator.initialize")
         self.set_labels(get_examples(), labels)
-        self._thresholds()
+        self.thresholds()
         sample = [example.predicted for example in islice(get_examples(), N_SAMPLE_DOCS)]
         self.model.set_dim("nO", self.n_classes, force=True)
         self.model.initialize(X=(sample, to_ragged([], self._ops)))
@@ -487,12 +474,9 @@ class SpanEnumerator(SpansPipe):
         """thinc's array operations; untyped, since its stubs know no numpy arrays."""
         return self.model.ops
 
-    def _require_initialized(self) -> None:
-        if not self.labels or layer_shim(self.model.get_ref("classifier")).module is None:
-            raise SpansError(
-                f"The component {self.name!r} has no labels or no weights yet. Train it, load it, "
-                "or call nlp.initialize() with examples first."
-            )
+    @property
+    def _has_weights(self) -> bool:
+        return layer_shim(self.model.get_ref("classifier")).module is not None
 
     def _write_candidates(self, docs: Sequence[Doc], candidates: Ragged, key: str) -> None:
         for doc, own in zip(docs, split_offsets(candidates), strict=True):

@@ -1,13 +1,32 @@
-"""What the settings of `span_enumerator` may be."""
+"""What the settings of components may be."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spacy_spans.errors import SettingsError
 from spacy_spans.kernels.decoding import OVERLAP_POLICIES
+from spacy_spans.kernels.schemes import BoundaryScheme, TagScheme
 from spacy_spans.keys import check_spans_key
 
 LOSSES = ("sigmoid", "softmax")
+TAG_LOSSES = ("crf", "token")
+LAYERS = ("auto", "per_label", "shared")
+ALIGNMENT_MODES = ("strict", "contract", "expand")
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raise SettingsError unless the value is one of the choices."""
+    if value not in choices:
+        raise SettingsError(f"Got {name} = {value!r}. Expected one of {tuple(choices)}.")
+
+
+def check_thresholds(cfg: Mapping[str, Any]) -> None:
+    """Raise SettingsError unless all thresholds are probabilities."""
+    for key, value in {"threshold": cfg["threshold"], **cfg["label_thresholds"]}.items():
+        if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise SettingsError(
+                f"Got a threshold of {value!r} for {key!r}. Expected a probability, 0 to 1."
+            )
 
 
 def check_settings(
@@ -24,17 +43,9 @@ def check_settings(
     cfg (Mapping): The settings that may change after training.
     read (set): Spans keys that the component reads from; None stands for none.
     """
-    if loss not in LOSSES:
-        raise SettingsError(f"Got loss = {loss!r}. Expected one of {LOSSES}.")
-    if cfg["overlap"] not in OVERLAP_POLICIES:
-        raise SettingsError(
-            f"Got overlap = {cfg['overlap']!r}. Expected one of {tuple(OVERLAP_POLICIES)}."
-        )
-    for key, value in {"threshold": cfg["threshold"], **cfg["label_thresholds"]}.items():
-        if not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            raise SettingsError(
-                f"Got a threshold of {value!r} for {key!r}. Expected a probability, 0 to 1."
-            )
+    check_choice("loss", loss, LOSSES)
+    check_choice("overlap", cfg["overlap"], tuple(OVERLAP_POLICIES))
+    check_thresholds(cfg)
     if cfg["top_k"] is not None and cfg["top_k"] < 1:
         raise SettingsError(f"Got top_k = {cfg['top_k']}. Expected at least 1, or null.")
     if not 0 <= boundary_smoothing < 0.5:
@@ -53,4 +64,50 @@ def check_settings(
             f"The component is to write to {written} and to read from "
             f"{sorted(key for key in read if key is not None)}: spans_key, candidates_key, "
             "kept_key and the key that candidates are read from have to differ."
+        )
+
+
+def check_tagger_settings(
+    cfg: Mapping[str, Any],
+    *,
+    scheme: TagScheme,
+    layers: str,
+    discontinuous: bool | str,
+    max_gap: int,
+    loss: str,
+    outside_weight: float,
+    alignment_mode: str,
+) -> None:
+    """Raise SettingsError on settings of `multispan_tagger` out of range, or that do not fit.
+
+    cfg (Mapping): The settings that may change after training.
+    """
+    check_choice("loss", loss, TAG_LOSSES)
+    check_choice("layers", layers, LAYERS)
+    check_choice("alignment_mode", alignment_mode, ALIGNMENT_MODES)
+    if discontinuous not in (True, False, "auto"):
+        raise SettingsError(f"Got discontinuous = {discontinuous!r}. Expected true, false, 'auto'.")
+    check_thresholds(cfg)
+    check_spans_key(cfg["spans_key"])
+    shortest, longest = cfg["min_length"], cfg["max_length"]
+    if shortest < 1 or (longest is not None and longest < shortest):
+        raise SettingsError(
+            f"Got min_length = {shortest}, max_length = {longest}. Expected at least 1 token, and "
+            "a max_length of null or no less than min_length."
+        )
+    if max_gap < 1 or outside_weight <= 0:
+        raise SettingsError(
+            f"Got max_gap = {max_gap}, outside_weight = {outside_weight}. Expected at least 1, and "
+            "above 0."
+        )
+    if isinstance(scheme, BoundaryScheme) and (loss == "crf" or layers == "shared"):
+        raise SettingsError(
+            f"Got loss = {loss!r} and layers = {layers!r} with the boundary scheme, whose start "
+            'and end bits are independent. Expected loss = "token" and layers = "per_label" or '
+            '"auto".'
+        )
+    if loss == "crf" and outside_weight != 1:
+        raise SettingsError(
+            f"Got outside_weight = {outside_weight} with loss = 'crf', which looks at whole "
+            'sequences. Set loss = "token", or leave the weight at 1.'
         )

@@ -1,5 +1,6 @@
 """What every component that learns labelled spans from a `doc.spans` key shares."""
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -66,7 +67,10 @@ class SpansPipe(TrainablePipe):
     """
 
     def __init__(self, vocab: Vocab, model: Model, name: str, settings: dict[str, Any]) -> None:
-        """settings (dict): With at least `spans_key`; stored with the weights once changed."""
+        """
+        settings (dict): With at least `spans_key`, `threshold` and `label_thresholds`; stored with
+            the weights once changed.
+        """
         self.vocab = vocab
         self.model = model
         self.name = name
@@ -112,8 +116,39 @@ class SpansPipe(TrainablePipe):
         """Outputs of the model for one span."""
         return len(self.labels)
 
+    @property
+    def _has_weights(self) -> bool:
+        """Whether the layers above the token vectors have weights."""
+        raise NotImplementedError
+
     def check_settings(self) -> None:
         """Raise SettingsError on settings out of range."""
+
+    def thresholds(self) -> list[float]:
+        """The threshold of each label. RAISES (SettingsError): For one of an unknown label."""
+        own = self.cfg["label_thresholds"]
+        unknown = sorted(set(own) - set(self.labels))
+        if unknown:
+            raise SettingsError(
+                f"label_thresholds names {unknown}, but the labels are {list(self.labels)}."
+            )
+        return [own.get(label, self.cfg["threshold"]) for label in self.labels]
+
+    def require_initialized(self) -> None:
+        """Raise SpansError while there are no labels or no weights."""
+        if not self.labels or not self._has_weights:
+            raise SpansError(
+                f"The component {self.name!r} has no labels or no weights yet. Train it, load it, "
+                "or call nlp.initialize() with examples first."
+            )
+
+    def check_loss(self, loss: float) -> None:
+        """Raise SpansError when the loss is not a number any more."""
+        if not math.isfinite(loss):
+            raise SpansError(
+                f"The loss of {self.name!r} is {loss}: training has diverged. Lower the learning "
+                "rate (or learn_rate_factor), warm it up for longer, or clip gradients."
+            )
 
     def set_labels(self, examples: Iterable[Example], labels: Iterable[str] | None) -> None:
         """Add the given labels, or else all in the examples.

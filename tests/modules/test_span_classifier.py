@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spacy_spans.modules import span_classifier
-from spacy_spans.modules.span_classifier import SpanClassifier, length_buckets, rarity_bias
+from spacy_spans.kernels.losses import rarity_bias
+from spacy_spans.modules.span_classifier import SpanClassifier, length_buckets
 
 from .. import reference
 

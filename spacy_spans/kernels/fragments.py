@@ -1,0 +1,63 @@
+"""Discontinuous mentions: pairs of fragments that may be linked, and mentions from links.
+
+A mention is a set of fragments that are all linked with each other, and no larger such set holds
+it (a maximal clique). So two mentions may share a fragment: "X and Y chromosomes".
+"""
+
+import numpy as np
+
+from spacy_spans.types import Integers, LongArray
+
+
+def pair_fragments(fragments: Integers, docs: Integers, max_gap: int) -> LongArray:
+    """List all pairs of one document with 1 to `max_gap` tokens between them.
+
+    fragments (ndarray): Offsets, ordered by document, then start. Shape (n, 2).
+    docs (ndarray): Document of each. Shape (n,).
+    RETURNS (ndarray): Rows of the earlier and the later fragment. Shape (n_pairs, 2).
+    """
+    if not len(fragments):
+        return np.zeros((0, 2), dtype=np.int64)
+    # One axis on which documents are further apart than any gap.
+    shift = docs.astype(np.int64) * (int(fragments.max()) + max_gap + 1)
+    starts, ends = fragments[:, 0] + shift, fragments[:, 1] + shift
+    low = np.searchsorted(starts, ends + 1)
+    counts = np.searchsorted(starts, ends + max_gap, side="right") - low
+    first = np.repeat(np.arange(len(fragments)), counts)
+    blocks = np.cumsum(counts) - counts
+    second = np.arange(len(first)) - np.repeat(blocks - low, counts)
+    return np.stack([first, second], axis=1)
+
+
+def linked_sets(links: LongArray) -> list[list[int]]:
+    """All maximal sets of two and more nodes that are all linked with each other.
+
+    Bron and Kerbosch 1973, with pivots. It loops over linked fragments, of which a document has
+    few.
+
+    links (ndarray): LongArray of nodes. Shape (n, 2).
+    RETURNS (list): Sets as ascending lists, in order.
+
+    >>> linked_sets(np.asarray([[0, 2], [1, 2], [3, 4], [4, 5], [3, 5]]))
+    [[0, 2], [1, 2], [3, 4, 5]]
+    """
+    neighbours: dict[int, set[int]] = {}
+    for one, other in links.tolist():
+        neighbours.setdefault(one, set()).add(other)
+        neighbours.setdefault(other, set()).add(one)
+    found: list[list[int]] = []
+    # Chosen nodes, nodes that may still join them, and nodes tried already.
+    stack: list[tuple[list[int], set[int], set[int]]] = [([], set(neighbours), set())]
+    while stack:
+        chosen, candidates, tried = stack.pop()
+        if not candidates and not tried:
+            if len(chosen) > 1:
+                found.append(sorted(chosen))
+            continue
+        pivot = max(candidates | tried, key=lambda node: len(neighbours[node] & candidates))
+        for node in sorted(candidates - neighbours[pivot]):
+            linked = neighbours[node]
+            stack.append(([*chosen, node], candidates & linked, tried & linked))
+            candidates = candidates - {node}
+            tried = tried | {node}
+    return sorted(found)

@@ -1,0 +1,422 @@
+"""`multispan_tagger`: tag tokens, and turn tags into spans.
+
+How a batch passes. The model turns documents into one row of tag scores per token. A layer per
+label, or one that labels share, is decoded by constrained Viterbi over the transitions that the
+scheme allows; every span of the best path gets its exact marginal probability as score. Cost and
+memory grow with tokens, not with the length of spans. Where the data has discontinuous mentions, a
+further layer finds their fragments, pairs of fragments are scored for each label, and maximal
+cliques of linked fragments become mentions.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from spacy.language import Language
+from spacy.tokens import Doc
+from spacy.training import Example, validate_examples, validate_get_examples
+from spacy.util import logger
+from spacy.vocab import Vocab
+from thinc.api import Model, Optimizer, set_dropout_rate
+
+from spacy_spans.alignment import GoldMentions, gold_mentions
+from spacy_spans.errors import SpansWarning
+from spacy_spans.groups import write_group
+from spacy_spans.kernels.losses import rarity_bias, sigmoid
+from spacy_spans.kernels.schemes import TagScheme, overlap_across
+from spacy_spans.pipeline.span_settings import check_tagger_settings
+from spacy_spans.pipeline.spans_pipe import SpansPipe, check_upstream
+from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, TagLayout
+from spacy_spans.pipeline.tag_loss import link_loss, tag_loss
+from spacy_spans.pipeline.tag_report import TagReport
+from spacy_spans.pipeline.tagging import (
+    Batch,
+    decode,
+    decode_fragments,
+    encode,
+    join_links,
+    link_offsets,
+    list_pairs,
+    make_batch,
+)
+from spacy_spans.torch_layer import layer_shim
+from spacy_spans.types import FloatArray, IntArray, SpanArrays
+
+SCORE_WEIGHTS: dict[str, float | None] = {"f": 1.0, "p": 0.0, "r": 0.0, "partial_f": 0.0}
+# Tags up to which labels share a layer by themselves: a step costs n_tags ** 3.
+MAX_SHARED_TAGS = 16
+# In cfg: what `layers` and `discontinuous` came to.
+SHARED, LINKS = "shared", "links"
+# Documents that model layers see to infer their sizes.
+N_SAMPLE_DOCS = 10
+
+
+class Found(NamedTuple):
+    """Fragments that `predict` finds in a document; most are mentions of their own.
+
+    mentions (ndarray): Mention of each fragment. Shape (n,), int32.
+    """
+
+    spans: SpanArrays
+    mentions: IntArray
+
+
+class MultispanTagger(SpansPipe):
+    """Find spans by tagging tokens: many, long, touching, overlapping and discontinuous ones.
+
+    Writes `doc.spans[spans_key]` with `attrs["scores"]`, one probability per span; fragments of one
+    mention share a `Span.id`, see `spacy_spans.fragments`.
+    """
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        model: Model,
+        scheme: TagScheme,
+        name: str = "multispan_tagger",
+        *,
+        spans_key: str = "sc",
+        layers: str = "auto",
+        discontinuous: bool | str = "auto",
+        max_gap: int = 32,
+        loss: str = "crf",
+        outside_weight: float = 1.0,
+        alignment_mode: str = "expand",
+        threshold: float = 0.0,
+        label_thresholds: dict[str, float] | None = None,
+        min_length: int = 1,
+        max_length: int | None = None,
+        scorer: Callable | None = None,
+    ) -> None:
+        """
+        vocab (Vocab): The shared vocabulary.
+        model (Model): The model, see `spacy_spans.architectures.build_multispan_tagger_v1`.
+        scheme (TagScheme): How spans are tagged, see `spacy_spans.schemes`.
+        name (str): Name of the component, used for its loss.
+        spans_key (str): Key of `doc.spans` to learn from and to write to.
+        layers (str): "per_label": a layer of tags for each label, so that spans of different
+            labels overlap freely. "shared": one layer, where labels exclude each other. "auto":
+            shared if no two spans of different labels overlap in the training data.
+        discontinuous (bool | str): Whether to learn mentions of several fragments as such. "auto":
+            if there are any in the training data.
+        max_gap (int): Most tokens between any two fragments of one mention.
+        loss (str): "crf": the log-likelihood of whole tag sequences, with learned transitions.
+            "token": cross-entropy of each tag, transitions only legal or not.
+        outside_weight (float): With "token", what tokens outside of spans count: below 1 finds
+            more spans where they are rare.
+        alignment_mode (str): For gold ends inside of a predicted token. "strict": not learned.
+            "contract": to the tokens within. "expand": with the whole tokens.
+        threshold (float): Lowest probability of a span that is written. Long spans with fuzzy
+            edges share their probability with near misses, hence 0: all of the best path.
+        label_thresholds (Optional[Dict[str, float]]): Thresholds of single labels.
+        min_length, max_length (int): Tokens of a span that is written, all fragments together.
+        scorer (Optional[Callable]): The scoring method.
+        RAISES (SettingsError): On settings out of range.
+        """
+        settings = {
+            "spans_key": spans_key,
+            "threshold": threshold,
+            "label_thresholds": dict(label_thresholds or {}),
+            "min_length": min_length,
+            "max_length": max_length,
+        }
+        super().__init__(vocab, model, name, settings)
+        self.scheme = scheme
+        self.layers = layers
+        self.discontinuous = discontinuous
+        self.max_gap = max_gap
+        self.loss = loss
+        self.outside_weight = outside_weight
+        self.alignment_mode = alignment_mode
+        self.scorer = scorer
+        self.check_settings()
+
+    @property
+    def layout(self) -> TagLayout:
+        """Layers and columns for the labels as they are."""
+        return TagLayout(
+            self.scheme,
+            len(self.labels),
+            shared=bool(self.cfg.get(SHARED, False)),
+            links=bool(self.cfg.get(LINKS, False)),
+        )
+
+    @property
+    def n_classes(self) -> int:
+        """Tag scores of one token."""
+        return self.layout.n_scores
+
+    def check_settings(self) -> None:
+        """Raise SettingsError on settings out of range."""
+        check_tagger_settings(
+            self.cfg,
+            scheme=self.scheme,
+            layers=self.layers,
+            discontinuous=self.discontinuous,
+            max_gap=self.max_gap,
+            loss=self.loss,
+            outside_weight=self.outside_weight,
+            alignment_mode=self.alignment_mode,
+        )
+
+    def set_output(self, nO: int) -> None:
+        """Give the model outputs for a label that was just added; what is there is kept."""
+        old = TagLayout(self.scheme, len(self.labels) - 1, self.cfg[SHARED], self.cfg[LINKS])
+        self.model.attrs["resize_output"](self.model, old, self.layout)
+
+    # Prediction
+
+    def predict(self, docs: Iterable[Doc]) -> list[Found]:
+        """Find spans in documents, without writing them.
+
+        RETURNS (List[Found]): One entry per document, empty ones included.
+        RAISES (SpansError): Before `initialize`, if any document has tokens.
+        """
+        docs = list(docs)
+        batch = make_batch([len(doc) for doc in docs])
+        if not len(batch.doc_of):
+            # Encoders stumble over batches without any token.
+            return [_nothing() for _ in docs]
+        self.require_initialized()
+        check_upstream(self.model, docs, self.name)
+        rows, edges = self.model.get_ref("tokens").predict(docs)
+        return self._split(self._decode(rows, self._ops.to_numpy(edges), batch), batch)
+
+    def set_annotations(self, docs: Iterable[Doc], found: Sequence[Found]) -> None:
+        """Write what `predict` found to `doc.spans`, empty groups included."""
+        for doc, own in zip(docs, found, strict=True):
+            write_group(doc, self.key, own.spans, self.labels, own.mentions)
+
+    def _decode(self, rows: Any, edges: FloatArray, batch: Batch) -> Found:
+        """Mentions of the whole batch that pass the settings, offsets in tokens of the batch."""
+        layout = self.layout
+        scores = self._ops.to_numpy(rows[:, : layout.n_scores])
+        offsets, labels, values = decode(layout, scores, edges, batch)
+        mentions = np.arange(len(labels))
+        if layout.links:
+            fragments, fragment_values = decode_fragments(layout, scores, edges, batch)
+            pairs = list_pairs(fragments, batch, self.max_gap)
+            if len(pairs):
+                features = layout.link_features(rows)
+                where = self._ops.asarray(link_offsets(fragments, pairs))
+                logits = self.model.get_ref("links").predict((features, where))
+                probabilities = self._ops.to_numpy(sigmoid(logits))
+                joined = join_links(pairs, probabilities, fragment_values)
+                for number, (label, members, value) in enumerate(joined, start=len(labels)):
+                    offsets = np.concatenate([offsets, fragments[members]])
+                    labels = np.append(labels, [label] * len(members))
+                    values = np.append(values, [value] * len(members))
+                    mentions = np.append(mentions, [number] * len(members))
+        return self._within_limits(offsets, labels, values, mentions)
+
+    def _within_limits(self, offsets: Any, labels: Any, values: Any, mentions: Any) -> Found:
+        thresholds = np.asarray(self.thresholds())
+        lengths = np.bincount(mentions, weights=offsets[:, 1] - offsets[:, 0])[mentions]
+        kept = (values >= thresholds[labels]) & (lengths >= self.cfg["min_length"])
+        if self.cfg["max_length"] is not None:
+            kept &= lengths <= self.cfg["max_length"]
+        spans = SpanArrays(offsets[kept], labels[kept].astype("i"), values[kept].astype("f"))
+        return Found(spans, mentions[kept].astype("i"))
+
+    def _split(self, found: Found, batch: Batch) -> list[Found]:
+        """What was found in each document, with offsets of its own."""
+        docs = batch.doc_of[found.spans.offsets[:, 0]]
+        offsets = (found.spans.offsets - batch.starts[docs][:, None]).astype("i")
+        order = np.argsort(docs, kind="stable")
+        ends = np.cumsum(np.bincount(docs, minlength=len(batch.lengths)))[:-1]
+        columns = (offsets, found.spans.labels, found.spans.scores, found.mentions)
+        parts = (np.split(column[order], ends) for column in columns)
+        return [
+            Found(SpanArrays(own, labels, scores), mentions)
+            for own, labels, scores, mentions in zip(*parts, strict=True)
+        ]
+
+    # Training
+
+    def update(
+        self,
+        examples: Iterable[Example],
+        *,
+        drop: float = 0.0,
+        sgd: Optimizer | None = None,
+        losses: dict[str, float] | None = None,
+    ) -> dict[str, float]:
+        """Learn from a batch of examples.
+
+        RETURNS (Dict[str, float]): The losses, with this component's loss per token added.
+        """
+        losses = losses if losses is not None else {}
+        losses.setdefault(self.name, 0.0)
+        examples = list(examples)
+        validate_examples(examples, "MultispanTagger.update")
+        docs = [example.predicted for example in examples]
+        if not any(len(doc) for doc in docs):
+            return losses
+        self.require_initialized()
+        set_dropout_rate(self.model, drop)
+        (rows, edges), backprop = self.model.get_ref("tokens").begin_update(docs)
+        loss, (d_rows, d_edges) = self._loss(examples, rows, edges)
+        self.check_loss(loss)
+        backprop((d_rows, d_edges))
+        if sgd is not None:
+            self.finish_update(sgd)
+        losses[self.name] += loss
+        return losses
+
+    def get_loss(
+        self, examples: Iterable[Example], rows_edges: tuple[Any, Any]
+    ) -> tuple[float, tuple[Any, Any]]:
+        """Loss of tag scores per token, and its gradient.
+
+        rows_edges (tuple): What the model returns for the predicted documents.
+        RETURNS (tuple): Loss, and gradients of the shapes of both.
+        """
+        examples = list(examples)
+        validate_examples(examples, "MultispanTagger.get_loss")
+        return self._loss(examples, *rows_edges)
+
+    def _loss(
+        self, examples: Sequence[Example], rows: Any, edges: Any
+    ) -> tuple[float, tuple[Any, Any]]:
+        layout = self.layout
+        batch = make_batch([len(example.predicted) for example in examples])
+        targets = encode(layout, [self._gold(eg) for eg in examples], batch, self.max_gap)
+        scores = self._ops.to_numpy(rows[:, : layout.n_scores])
+        edge_scores = self._ops.to_numpy(edges)
+        loss, d_scores, d_edges = tag_loss(
+            layout,
+            scores,
+            edge_scores,
+            batch,
+            targets,
+            crf=self.loss == "crf",
+            outside_weight=self.outside_weight,
+        )
+        d_rows = self._ops.alloc2f(*rows.shape)
+        n_tokens = max(1, len(batch.doc_of))
+        d_rows[:, : layout.n_scores] = self._ops.asarray(d_scores / n_tokens, dtype="f")
+        if layout.links:
+            found, _ = decode_fragments(layout, scores, edge_scores, batch)
+            links = self.model.get_ref("links")
+            more, d_features = link_loss(layout, links, rows, batch, targets, found, self.max_gap)
+            loss += more
+            d_rows[:, layout.n_scores :] = d_features / n_tokens
+        return loss / n_tokens, (d_rows, self._ops.asarray(d_edges / n_tokens, dtype="f"))
+
+    def _gold(self, example: Example) -> GoldMentions:
+        return gold_mentions(example, self.key, self.label_ids, self.alignment_mode)
+
+    # Initialisation
+
+    def initialize(
+        self,
+        get_examples: Callable[[], Iterable[Example]],
+        *,
+        nlp: Language | None = None,
+        labels: list[str] | None = None,
+    ) -> None:
+        """Set labels, layers and model sizes from the training data, and report what is lost.
+
+        get_examples (Callable): Returns the training examples.
+        nlp (Language): The pipeline.
+        labels (Optional[List[str]]): Labels, as stored by `spacy init labels`.
+        RAISES (SpansError): When no document has the spans key, or no labels are found.
+        """
+        validate_get_examples(get_examples, "MultispanTagger.initialize")
+        self.set_labels(get_examples(), labels)
+        self.thresholds()
+        self._choose_layout(get_examples())
+        layout = self.layout
+        self.model.attrs["sizes"] = {
+            "n_scores": layout.n_scores,
+            "n_edges": layout.n_edges,
+            "n_links": layout.n_links,
+            "n_labels": layout.n_labels,
+        }
+        self.model.set_dim("nO", layout.n_scores, force=True)
+        sample = [example.predicted for example in islice(get_examples(), N_SAMPLE_DOCS)]
+        self.model.initialize(X=sample)
+        self._report_and_set_bias(get_examples())
+        self.follow_key_in_score_weights(nlp, SCORE_WEIGHTS)
+        self.warn_of_shared_key(nlp)
+
+    def _choose_layout(self, examples: Iterable[Example]) -> None:
+        """Decide on "auto" by the data, and say so."""
+        overlap = several = False
+        for example in examples:
+            gold = self._gold(example)
+            several |= len(gold.mentions) > len(np.unique(gold.mentions))
+            overlap |= overlap_across(gold.offsets, gold.labels)
+        shared = self.layers == "shared"
+        if self.layers == "auto":
+            one = TagLayout(self.scheme, len(self.labels), shared=True, links=False)
+            shared = (
+                not overlap
+                and len(self.labels) > 1
+                and one.table is not None
+                and one.n_tags <= MAX_SHARED_TAGS
+            )
+            reason = "labels overlap" if overlap else "no two labels overlap"
+            chosen = "one layer for all labels" if shared else "a layer per label"
+            logger.info(f"{self.name}: {chosen} ({reason} in the training data)")
+        links = several if self.discontinuous == "auto" else bool(self.discontinuous)
+        if links and self.discontinuous == "auto":
+            logger.info(f"{self.name}: discontinuous mentions are learned, as there are some")
+        self.cfg[SHARED], self.cfg[LINKS] = shared, links
+
+    def _report_and_set_bias(self, examples: Iterable[Example]) -> None:
+        """Count what the scheme loses, warn once, and start the tags at their shares."""
+        layout = self.layout
+        report = TagReport(self.labels, layout, self.max_gap)
+        spans = np.zeros((layout.n_layers, layout.n_tags))
+        fragments = np.zeros((1, FRAGMENT_TABLE.n_tags))
+        for example in examples:
+            gold = self._gold(example)
+            targets = encode(layout, [gold], make_batch([len(example.predicted)]), self.max_gap)
+            report.add(example, self.key, gold, targets)
+            spans += _count_tags(targets.tags, layout.n_tags)
+            if layout.links:
+                fragments += _count_tags(targets.fragment_tags, FRAGMENT_TABLE.n_tags)
+        for message in report.messages(self.name, self.key):
+            warnings.warn(SpansWarning(message), stacklevel=3)
+        n_tokens = report.n_tokens
+        counts = [*fragments.ravel()] * layout.links + [*spans.ravel()]
+        layer_shim(self.model.get_ref("projector")).module.set_bias(
+            [rarity_bias(count, n_tokens) for count in counts]
+        )
+
+    # Scoring
+
+    def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
+        """Score predicted spans. RETURNS (Dict[str, Any]): What the scorer returns."""
+        examples = list(examples)
+        validate_examples(examples, "MultispanTagger.score")
+        if self.scorer is None:
+            return {}
+        scores: dict[str, Any] = self.scorer(examples, spans_key=self.key, **kwargs)
+        return scores
+
+    # Helpers
+
+    @property
+    def _ops(self) -> Any:
+        """thinc's array operations; untyped, since its stubs know no numpy arrays."""
+        return self.model.ops
+
+    @property
+    def _has_weights(self) -> bool:
+        return layer_shim(self.model.get_ref("projector")).module is not None
+
+
+def _nothing() -> Found:
+    none = np.zeros(0, "i")
+    return Found(SpanArrays(np.zeros((0, 2), "i"), none, np.zeros(0, "f")), none)
+
+
+def _count_tags(tags: Any, n_tags: int) -> Any:
+    """How many tokens have each tag, or each bit. Shape (n_layers, n_tags)."""
+    if tags.ndim == 3:
+        return tags.sum(axis=0)
+    return (tags[..., None] == np.arange(n_tags)).sum(axis=0)

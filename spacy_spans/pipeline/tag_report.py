@@ -1,0 +1,110 @@
+"""Count what a tag scheme cannot express in the training data, and what the data lost before."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from spacy.training import Example
+
+from spacy_spans.alignment import GoldMentions
+from spacy_spans.converters.convert import CHARACTERS_KEY
+from spacy_spans.pipeline.gold_report import GoldReport, format_counts, shorten
+from spacy_spans.pipeline.tag_layout import TagLayout
+from spacy_spans.pipeline.tagging import Targets
+
+
+class TagReport(GoldReport):
+    """Running counts over examples. Keeps one example of each loss, as text."""
+
+    def __init__(self, labels: Sequence[str], layout: TagLayout, max_gap: int) -> None:
+        super().__init__(labels)
+        self.layout = layout
+        self.max_gap = max_gap
+        self.lost_of_label: Counter[str] = Counter()
+        self.lost_example = ""
+        self.split_of_label: Counter[str] = Counter()
+        self.split_example = ""
+        self.moved_of_label: Counter[str] = Counter()
+        self.moved_example = ""
+        self.n_inside_tokens = 0
+
+    def add(self, example: Example, key: str, gold: GoldMentions, targets: Targets) -> None:
+        """Count one document."""
+        first = np.unique(gold.mentions, return_index=True)[1]
+        self.add_gold(len(example.predicted), gold.labels[first].tolist(), gold.misaligned)
+        if key not in example.reference.spans:
+            self.add_without_key()
+        for mention in np.flatnonzero(~targets.expressed).tolist():
+            rows = np.flatnonzero(gold.mentions == mention)
+            label = self.labels[gold.labels[rows[0]]]
+            text = " … ".join(
+                example.predicted[start:end].text for start, end in gold.offsets[rows].tolist()
+            )
+            if len(rows) > 1:
+                self.split_of_label[label] += 1
+                self.split_example = self.split_example or text
+            else:
+                self.lost_of_label[label] += 1
+                self.lost_example = self.lost_example or text
+        for text, label in gold.moved:
+            self.moved_of_label[label] += 1
+            self.moved_example = self.moved_example or text
+        self.n_inside_tokens += _count_inside_tokens(example, key)
+
+    def messages(self, name: str, key: str) -> list[str]:
+        """One sentence or two for each kind of loss; none when nothing is lost."""
+        scheme = self.layout.scheme
+        messages = []
+        if self.lost_of_label:
+            shared = (
+                "one layer for all labels loses spans that overlap, and "
+                if self.layout.shared
+                else ""
+            )
+            messages.append(
+                f"{name}: {self.lost_of_label.total()} of {self.n_gold} gold spans in {key!r} "
+                f"cannot be expressed and are not learned ({format_counts(self.lost_of_label)}; "
+                f"e.g. {shorten(self.lost_example)!r}): {shared}the scheme {scheme.name!r} loses "
+                f'{scheme.loses}. Use another scheme, layers = "per_label", or span_enumerator.'
+            )
+        if self.split_of_label and not self.layout.links:
+            messages.append(
+                f"{name}: {self.split_of_label.total()} discontinuous mentions in {key!r} are "
+                "learned as a span for each fragment, so they will not be found as mentions "
+                f"({format_counts(self.split_of_label)}; e.g. {shorten(self.split_example)!r}). "
+                "Set discontinuous = true."
+            )
+        elif self.split_of_label:
+            messages.append(
+                f"{name}: {self.split_of_label.total()} discontinuous mentions in {key!r} cannot "
+                f"be put together again from links and are not learned "
+                f"({format_counts(self.split_of_label)}; e.g. {shorten(self.split_example)!r}): "
+                "their fragments overlap those of others, they are part of a larger mention, or "
+                f"more than max_gap = {self.max_gap} tokens apart."
+            )
+        if self.moved_of_label:
+            messages.append(
+                f"{name}: {self.moved_of_label.total()} gold spans in {key!r} end inside of a "
+                f"token and are learned with the tokens' ends ({format_counts(self.moved_of_label)}"
+                f"; e.g. {shorten(self.moved_example)!r}); see alignment_mode."
+            )
+        if self.n_inside_tokens:
+            messages.append(
+                f"{name}: {self.n_inside_tokens} annotations for {key!r} were moved to token "
+                "boundaries, or left out, when the data was converted. "
+                f"spans_{key}_char_f is measured against their original characters."
+            )
+        return messages + self.gold_messages(name, key)
+
+
+def _count_inside_tokens(example: Example, key: str) -> int:
+    """Annotations whose characters no span of the reference has; see `converters`."""
+    reference = example.reference
+    annotations = reference.user_data.get(CHARACTERS_KEY, {}).get(key)
+    if not annotations:
+        return 0
+    edges = {(s.start_char, s.end_char, s.label_) for s in reference.spans.get(key, ())}
+    return sum(
+        any((start, end, label) not in edges for start, end in fragments)
+        for label, fragments in annotations
+    )

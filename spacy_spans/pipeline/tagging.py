@@ -1,0 +1,315 @@
+"""Between gold mentions, tags, and found spans, for a whole batch at once.
+
+Tokens of a batch are counted end to end. Nothing here knows spaCy or the model.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from spacy_spans.alignment import GoldMentions
+from spacy_spans.kernels.chains import (
+    DoubleArray,
+    infer,
+    make_chain,
+    span_log_probabilities,
+    viterbi,
+)
+from spacy_spans.kernels.decoding import select_flat
+from spacy_spans.kernels.fragments import linked_sets, pair_fragments
+from spacy_spans.kernels.losses import sigmoid
+from spacy_spans.kernels.schemes import (
+    BoolArray,
+    TagTable,
+    decode_boundaries,
+    decode_chain,
+    encode_boundaries,
+    encode_chain,
+    expressible,
+    lay_out,
+)
+from spacy_spans.kernels.targets import find_spans
+from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, TagLayout
+from spacy_spans.types import FloatArray, IntArray, Integers, LongArray
+
+# From this probability on a start, an end or a link is there.
+EVEN = 0.5
+
+
+class Batch(NamedTuple):
+    """Where the documents of a batch lie.
+
+    lengths (ndarray): Tokens per document. Shape (n_docs,).
+    doc_of (ndarray): Document of each token. Shape (n_tokens,).
+    is_first (ndarray): Whether a document starts at a token. Shape (n_tokens,).
+    """
+
+    lengths: LongArray
+    doc_of: LongArray
+    is_first: BoolArray
+
+    @property
+    def starts(self) -> LongArray:
+        """First token of each document. Shape (n_docs,)."""
+        return np.cumsum(self.lengths) - self.lengths
+
+
+def make_batch(doc_lengths: Sequence[int]) -> Batch:
+    lengths = np.asarray(doc_lengths, dtype=np.int64)
+    doc_of = np.repeat(np.arange(len(lengths)), lengths)
+    is_first = np.ones(len(doc_of), dtype=bool)
+    is_first[1:] = doc_of[1:] != doc_of[:-1]
+    return Batch(lengths, doc_of, is_first)
+
+
+class Targets(NamedTuple):
+    """What the model is to say.
+
+    tags (ndarray): Tag of each token in each span layer, shape (n_tokens, n_layers); for the
+        `boundary` scheme start and end bits, shape (n_tokens, n_layers, 2).
+    fragment_tags (ndarray): Tags of the fragment layer. Shape (n_tokens, 1).
+    fragments (ndarray): Fragments of discontinuous mentions, each once, in tokens of the batch.
+        Shape (n, 2), in order.
+    links (ndarray): Rows of two linked fragments, and the label. Shape (n_links, 3).
+    expressed (ndarray): Which mentions these tags and links express. Shape (n_mentions,).
+    """
+
+    tags: npt.NDArray[Any]
+    fragment_tags: IntArray
+    fragments: LongArray
+    links: LongArray
+    expressed: BoolArray
+
+
+def encode(layout: TagLayout, gold: Sequence[GoldMentions], batch: Batch, max_gap: int) -> Targets:
+    """Turn the gold of a batch into targets.
+
+    max_gap (int): Most tokens between two fragments of one mention.
+    """
+    offsets, labels, mentions, own_docs = _join(gold)
+    sizes = np.bincount(mentions)
+    expressed = np.zeros(len(sizes), dtype=bool)
+    is_span = sizes[mentions] == 1
+    if not layout.links:
+        # Fragments are learned as spans of their own; the mention is lost.
+        _, first = np.unique(
+            np.column_stack([own_docs, labels, offsets]), axis=0, return_index=True
+        )
+        is_span = np.isin(np.arange(len(offsets)), first)
+    rows = np.flatnonzero(is_span)
+    tags, kept = _encode_spans(layout, offsets[rows], labels[rows], own_docs[rows], batch)
+    expressed[mentions[rows[kept]]] = True
+    expressed &= sizes == 1
+    fragments, links = np.zeros((0, 2), np.int64), np.zeros((0, 3), np.int64)
+    fragment_tags = np.zeros((len(batch.doc_of), 1), "i")
+    if layout.links and not is_span.all():
+        rows = np.flatnonzero(~is_span)
+        parts = offsets[rows] + batch.starts[own_docs[rows]][:, None]
+        fragments, links, whole = _encode_links(parts, labels[rows], mentions[rows], max_gap)
+        expressed[whole] = True
+        docs = batch.doc_of[fragments[:, 0]]
+        where = lay_out(fragments - batch.starts[docs][:, None], 0 * docs, docs, batch.lengths)
+        fragment_tags = _encode_positions(FRAGMENT_TABLE, where, 0 * docs, 1, batch)
+    return Targets(tags, fragment_tags, fragments, links, expressed)
+
+
+def decode(
+    layout: TagLayout, rows: FloatArray, edges: FloatArray, batch: Batch
+) -> tuple[LongArray, IntArray, DoubleArray]:
+    """Find the spans of the best tags.
+
+    rows, edges (ndarray): What the model says, see `TagLayout`.
+    RETURNS (tuple): Offsets in tokens of the batch (n, 2), label indices (n,) and probabilities
+        (n,): with a chain those of `span_log_probabilities`, with boundaries that of a start
+        there, an end there and none before.
+    """
+    scores = layout.scores(rows)
+    if layout.table is None:
+        spans, layers, values = _decode_boundaries(scores, batch)
+        return spans, layers, values
+    spans, layers, within, values = _decode_chain(layout.table, scores, layout.edges(edges), batch)
+    return spans, layout.label_at(layers, within).astype("i"), values
+
+
+def decode_fragments(
+    layout: TagLayout, rows: FloatArray, edges: FloatArray, batch: Batch
+) -> tuple[LongArray, DoubleArray]:
+    """Find fragments of discontinuous mentions: offsets in tokens of the batch, probabilities."""
+    spans, _, _, values = _decode_chain(
+        FRAGMENT_TABLE, layout.fragment_scores(rows), layout.fragment_edges(edges), batch
+    )
+    return spans, values
+
+
+def list_pairs(fragments: LongArray, batch: Batch, max_gap: int) -> LongArray:
+    """Rows of fragments that may belong to one mention. Shape (n_pairs, 2)."""
+    return pair_fragments(fragments, batch.doc_of[fragments[:, 0]], max_gap)
+
+
+def link_targets(pairs: LongArray, links: LongArray, n_labels: int) -> FloatArray:
+    """1 for each pair and label that are linked. Shape (n_pairs, n_labels)."""
+    targets = np.zeros((len(pairs), n_labels), dtype="f")
+    at = find_spans(links[:, :2], pairs)
+    targets[at[at >= 0], links[at >= 0, 2]] = 1
+    return targets
+
+
+def link_offsets(fragments: LongArray, pairs: LongArray) -> LongArray:
+    """Offsets of the earlier and of the later fragment. Shape (n_pairs, 4)."""
+    return fragments[pairs].reshape(-1, 4)
+
+
+def join_links(
+    pairs: LongArray, probabilities: npt.NDArray[Any], fragment_values: npt.NDArray[Any]
+) -> list[tuple[int, list[int], float]]:
+    """Put mentions together from links.
+
+    pairs (ndarray): Rows of fragments. Shape (n_pairs, 2).
+    probabilities (ndarray): Of each label for each pair. Shape (n_pairs, n_labels).
+    fragment_values (ndarray): Probability of each fragment. Shape (n_fragments,).
+    RETURNS (list): Label, rows of fragments, and score: the product of the probabilities of the
+        fragments and of their links.
+    """
+    found = []
+    for label in range(probabilities.shape[1]):
+        linked = probabilities[:, label] >= EVEN
+        value_of = {
+            (one, other): value
+            for (one, other), value in zip(
+                pairs[linked].tolist(), probabilities[linked, label].tolist(), strict=True
+            )
+        }
+        for members in linked_sets(pairs[linked]):
+            value = float(np.prod(fragment_values[members]))
+            for i, one in enumerate(members):
+                for other in members[i + 1 :]:
+                    value *= value_of[one, other]
+            found.append((label, members, value))
+    return found
+
+
+def _join(gold: Sequence[GoldMentions]) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Offsets, labels, mentions counted over the batch, and document of each fragment."""
+    counts = [int(own.mentions.max(initial=-1)) + 1 for own in gold]
+    shifts = np.cumsum(counts) - counts
+    docs = np.repeat(np.arange(len(gold)), [len(own.offsets) for own in gold])
+    none = np.zeros(0, "i")
+    offsets = np.concatenate([np.zeros((0, 2), "i"), *(own.offsets for own in gold)])
+    labels = np.concatenate([none, *(own.labels for own in gold)])
+    shifted = (own.mentions + shift for own, shift in zip(gold, shifts, strict=True))
+    mentions = np.concatenate([none, *shifted]).astype("i")
+    return offsets, labels, mentions, docs.astype("i")
+
+
+def _encode_spans(
+    layout: TagLayout, offsets: IntArray, labels: IntArray, docs: IntArray, batch: Batch
+) -> tuple[npt.NDArray[Any], BoolArray]:
+    """Tags of the span layers, and which spans they express."""
+    where = lay_out(offsets, layout.layer_of(labels), docs, batch.lengths)
+    within = layout.label_within(labels)
+    kept = expressible(layout.scheme, where, within)
+    if layout.table is None:
+        positions = _n_positions(layout.n_layers, batch)
+        bits = encode_boundaries(where[kept], positions)
+        return _tokens_of(bits, layout.n_layers, batch), kept
+    tags = _encode_positions(layout.table, where[kept], within[kept], layout.n_layers, batch)
+    return tags, kept
+
+
+def _encode_positions(
+    table: TagTable, where: LongArray, within: Integers, n_layers: int, batch: Batch
+) -> IntArray:
+    tags = encode_chain(table, where, within, _n_positions(n_layers, batch))
+    return _tokens_of(tags, n_layers, batch)
+
+
+def _n_positions(n_layers: int, batch: Batch) -> int:
+    return n_layers * int((batch.lengths + 1).sum())
+
+
+def _tokens_of(values: Any, n_layers: int, batch: Batch) -> Any:
+    """From positions as of `lay_out` to (n_tokens, n_layers, ...)."""
+    tokens = np.arange(len(batch.doc_of)) + batch.doc_of
+    by_layer = values.reshape(n_layers, -1, *values.shape[1:])
+    return np.ascontiguousarray(by_layer[:, tokens].swapaxes(0, 1))
+
+
+def _encode_links(
+    parts: LongArray, labels: IntArray, mentions: IntArray, max_gap: int
+) -> tuple[LongArray, LongArray, list[int]]:
+    """Fragments, links between them, and the mentions that these give back.
+
+    parts (ndarray): Fragments of discontinuous mentions in tokens of the batch. Shape (n, 2).
+    """
+    fragments, row_of, uses = np.unique(parts, axis=0, return_inverse=True, return_counts=True)
+    row_of = row_of.reshape(-1)
+    # One layer holds fragments that share no token: as many uses of them as possible.
+    is_kept = np.zeros(len(fragments), dtype=bool)
+    is_kept[select_flat(fragments, uses.astype("f"))] = True
+    label_of: dict[int, int] = dict(zip(mentions.tolist(), labels.tolist(), strict=True))
+    members: dict[int, list[int]] = {}
+    for mention, row in zip(mentions.tolist(), row_of.tolist(), strict=True):
+        members.setdefault(mention, []).append(row)
+    usable = {
+        mention: sorted(rows)
+        for mention, rows in members.items()
+        if is_kept[rows].all() and fragments[max(rows), 0] - fragments[min(rows), 1] <= max_gap
+    }
+    links = sorted(
+        {
+            (one, other, label_of[mention])
+            for mention, rows in usable.items()
+            for i, one in enumerate(rows)
+            for other in rows[i + 1 :]
+        }
+    )
+    triples = np.asarray(links, dtype=np.int64).reshape(-1, 3)
+    given_back = {
+        (label, *rows)
+        for label in {*label_of.values()}
+        for rows in linked_sets(triples[triples[:, 2] == label, :2])
+    }
+    kept = [m for m, rows in usable.items() if (label_of[m], *rows) in given_back]
+    used = np.unique(triples[:, :2])
+    triples[:, :2] = np.searchsorted(used, triples[:, :2])
+    return fragments[used], triples, kept
+
+
+def _decode_chain(
+    table: TagTable, scores: npt.NDArray[Any], edges: npt.NDArray[Any], batch: Batch
+) -> tuple[LongArray, npt.NDArray[Any], IntArray, DoubleArray]:
+    """Spans of the best path with their layers, labels within these, and probabilities."""
+    n_tokens, n_layers = scores.shape[:2]
+    chain = make_chain(table, scores, edges, batch.is_first)
+    tags = viterbi(chain)
+    # Layers one after the other: each starts with the first token of a document.
+    spans, within = decode_chain(table, tags.T.reshape(-1), np.tile(batch.is_first, n_layers))
+    layers = spans[:, 0] // max(1, n_tokens)
+    spans = spans - (layers * n_tokens)[:, None]
+    # Most layers have no span in most batches, and then need no probabilities.
+    used, at = np.unique(layers, return_inverse=True)
+    at = at.reshape(-1)
+    if not len(spans):
+        return spans, layers, within, np.zeros(0)
+    chain = make_chain(table, scores[:, used], edges[used], batch.is_first)
+    values = span_log_probabilities(table, chain, infer(chain), spans, at, within)
+    return spans, layers, within, np.exp(np.minimum(values, 0.0))
+
+
+def _decode_boundaries(
+    scores: npt.NDArray[Any], batch: Batch
+) -> tuple[LongArray, IntArray, DoubleArray]:
+    n_tokens, n_layers = scores.shape[:2]
+    logits = scores.swapaxes(0, 1).reshape(-1, 2).astype(np.float64)
+    probabilities = sigmoid(logits)
+    first = np.tile(batch.is_first, n_layers)
+    spans = decode_boundaries(probabilities >= EVEN, first)
+    # An end there, and none from the start up to there.
+    no_end = -np.logaddexp(0.0, logits[:, 1])
+    sums = np.append(0.0, np.cumsum(no_end))
+    before = sums[spans[:, 1] - 1] - sums[spans[:, 0]]
+    values = probabilities[spans[:, 0], 0] * probabilities[spans[:, 1] - 1, 1] * np.exp(before)
+    layers = spans[:, 0] // max(1, n_tokens)
+    return spans - (layers * n_tokens)[:, None], layers.astype("i"), values
