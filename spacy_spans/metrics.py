@@ -5,7 +5,7 @@ All functions take examples whose reference has the key; what they count adds up
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from spacy.tokens import Doc, Span
@@ -21,6 +21,35 @@ Offsets: TypeAlias = tuple[int, int]
 Scores: TypeAlias = dict[str, Any]
 # None: a fragment with no counterpart in the reference.
 Mention: TypeAlias = tuple[str, tuple[Offsets | None, ...]]
+
+
+class StrictSpans(NamedTuple):
+    """Distinct spans of one example on the tokens of its reference.
+
+    predicted, gold (set): Label, start and end of each.
+    left_out (int): Predicted spans that these tokens cannot hold, or that hold none themselves.
+    misaligned (int): Gold spans that the predicted tokens cannot hold.
+    """
+
+    predicted: set[tuple[str, Offsets]]
+    gold: set[tuple[str, Offsets]]
+    left_out: int
+    misaligned: int
+
+
+def strict_spans(example: Example, key: str) -> StrictSpans:
+    """Read what spaCy's strict scores compare; spans that are in both sets are right."""
+    spans = _group(example.predicted, key)
+    offsets = on_reference(example, spans)
+    found = {
+        (span.label_, tokens)
+        for span, tokens in zip(spans, offsets, strict=True)
+        if tokens is not None
+    }
+    wanted = {(span.label_, (span.start, span.end)) for span in _group(example.reference, key)}
+    label_ids = {label: i for i, label in enumerate(_labels(example, key))}
+    misaligned = len(gold_spans(example, key, label_ids).misaligned)
+    return StrictSpans(found, wanted, offsets.count(None), misaligned)
 
 
 def precision_recall_f(
@@ -124,7 +153,7 @@ def on_reference(example: Example, spans: Sequence[Span]) -> list[Offsets | None
 
 
 def _group(doc: Doc, key: str) -> Sequence[Span]:
-    return doc.spans[key] if key in doc.spans else ()
+    return list(doc.spans[key]) if key in doc.spans else []
 
 
 def _labels(example: Example, key: str) -> list[str]:

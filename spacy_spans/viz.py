@@ -9,7 +9,7 @@ import spacy
 from spacy import displacy
 from spacy.language import Language
 from spacy.tokens import Doc
-from spacy.util import escape_html
+from spacy.util import escape_html, is_package
 
 from spacy_spans.errors import DataError, SettingsError
 
@@ -87,20 +87,21 @@ def render_page(
 
 
 def load_pipeline(path: Path) -> Language:
-    """Load a trained pipeline from its folder.
+    """Load a trained pipeline from its folder, or an installed one by its name.
 
-    path (Path): What `spacy train` leaves in `model-best`.
+    path (Path): What `spacy train` leaves in `model-best`, or the name of a package.
     RETURNS (Language): The pipeline.
     RAISES (SettingsError): There is no pipeline at that path.
     RAISES (DataError): There is one that cannot be loaded, such as half of one.
     """
-    if not (path / "config.cfg").is_file():
+    if not (path / "config.cfg").is_file() and not is_package(str(path)):
         raise SettingsError(
-            f"{path} is not the folder of a pipeline: it has no config.cfg. "
-            "Expected what `python -m spacy train` writes, such as training/model-best"
+            f"{path} is not the folder of a pipeline: it has no config.cfg. Expected what "
+            "`python -m spacy train` writes, such as training/model-best, or the name of a "
+            "pipeline that is installed"
         )
     try:
-        return spacy.load(path)
+        return spacy.load(path if path.exists() else str(path))
     # Every file of the folder has a reader of its own, any component may be among them, and what
     # they raise when something is broken or missing has no common type.
     except Exception as error:
@@ -111,11 +112,12 @@ def load_pipeline(path: Path) -> Language:
         ) from error
 
 
-def predict(nlp: Language, gold: Sequence[Doc]) -> Iterator[Doc]:
+def predict(nlp: Language, gold: Sequence[Doc], *, batch_size: int | None = None) -> Iterator[Doc]:
     """Run a pipeline on the texts of gold documents, as `spacy evaluate` does.
 
     nlp (Language): The pipeline; it tokenizes the texts itself.
     gold (Sequence[Doc]): Documents. The words of one whose spaces are unknown are kept.
+    batch_size (int | None): Documents in a batch; None for the pipeline's own.
     YIELDS (Doc): New documents in the same order; none for none.
     """
     inputs = (
@@ -125,7 +127,7 @@ def predict(nlp: Language, gold: Sequence[Doc]) -> Iterator[Doc]:
         else nlp.tokenizer(doc.text)
         for doc in gold
     )
-    return nlp.pipe(inputs)
+    return nlp.pipe(inputs, batch_size=batch_size)
 
 
 def check_keys(gold: Sequence[Doc], predicted: Sequence[Doc], spans_key: str) -> None:

@@ -9,14 +9,16 @@ from spacy.cli._util import app  # private, but the extension point other plugin
 
 from spacy_spans.cli.convert import convert_cli
 from spacy_spans.cli.coverage import coverage_cli
+from spacy_spans.cli.evaluate import evaluate_cli
 from spacy_spans.cli.render import render_cli
 
 spans_cli = typer.Typer(
     name="spans",
-    help="Work with span annotations: convert, measure and look at them.",
+    help="Work with span annotations: convert, measure, score and look at them.",
     no_args_is_help=True,
 )
 spans_cli.command("convert")(convert_cli)
 spans_cli.command("coverage")(coverage_cli)
+spans_cli.command("evaluate")(evaluate_cli)
 spans_cli.command("render")(render_cli)
 app.add_typer(spans_cli)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from spacy_spans.cli._shared import exit_on_error
-from spacy_spans.files import check_writable, replacing
+from spacy_spans.files import check_writable, replacing, write_json
 from spacy_spans.keys import printable
 
 
@@ -18,6 +18,9 @@ def render_cli(
     spans_key: Annotated[str, typer.Option("--spans-key", "-k", help="Key in doc.spans")] = "sc",
     limit: Annotated[int, typer.Option(help="Most documents, from the start", min=0)] = 20,
     title: Annotated[str, typer.Option(help="Heading of the page")] = "Gold and predicted spans",
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Also write counts of spans to this file, as JSON")
+    ] = None,
 ) -> None:
     """Draw predicted spans beside gold ones, on one HTML page."""
     with exit_on_error("Cannot render") as msg:
@@ -27,8 +30,11 @@ def render_cli(
 
         from spacy_spans import viz
         from spacy_spans.coverage import read_docs
+        from spacy_spans.groups import count_spans
 
-        check_writable(output, inputs=[pipeline, data])
+        for path, other in ((output, json_path), (json_path, output)):
+            if path is not None:
+                check_writable(path, inputs=[pipeline, data], others=[other])
         nlp = viz.load_pipeline(pipeline)
         gold = list(islice(read_docs(data, nlp.vocab), min(limit, sys.maxsize)))
         predicted = list(
@@ -40,5 +46,10 @@ def render_cli(
         )
         with replacing(output) as path:
             path.write_text(page, encoding="utf8", errors="replace")
+        if json_path is not None:
+            counts = {"gold": count_spans(gold), "predicted": count_spans(predicted)}
+            paths = {"pipeline": str(pipeline), "data": str(data), "output": str(output)}
+            settings = {"spans_key": spans_key, "documents": len(gold)}
+            write_json(json_path, {**paths, **settings, **counts})
         name = printable(str(output))
         msg.good(f"Wrote {len(gold)} documents to {name} (at most {limit}: see --limit)")

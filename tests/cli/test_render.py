@@ -1,5 +1,7 @@
 """`python -m spacy spans render` as a user calls it."""
 
+import json
+
 import pytest
 import spacy
 from spacy.cli._util import app
@@ -47,6 +49,36 @@ def test_writes_one_page(pipeline, data, tmp_path):
     assert "<title>Tools &lt;1&gt;</title>" in html
     assert "1 of 4 documents differ from gold: 1 spans missed, 1 wrong." in html
     assert "Document 2: 1 missed, 1 wrong" in html
+
+
+def test_counts_are_written_as_json(pipeline, data, tmp_path):
+    page, counts = tmp_path / "page.html", tmp_path / "counts.json"
+    result = run(pipeline, data, "--output", page, "--json", counts, "--limit", 3)
+    assert result.exit_code == 0, result.output
+    found = {"documents": 3, "spans": 2, "labels": {"TOOL": 2}}
+    assert json.loads(counts.read_text(encoding="utf8")) == {
+        "pipeline": str(pipeline),
+        "data": str(data),
+        "output": str(page),
+        "spans_key": "sc",
+        "documents": 3,
+        "gold": {"sc": found},
+        "predicted": {"sc": found},
+    }
+
+
+def test_page_and_json_are_two_files_and_no_input(pipeline, data, tmp_path):
+    before = data.read_bytes()
+    for output, counts, message in (
+        ("page.html", "page.html", "are the same file"),
+        ("page.html", "data.spacy", "is also the input"),
+        ("page.html", "missing/counts.json", "a folder that does not exist"),
+    ):
+        result = run(pipeline, data, "-o", tmp_path / output, "--json", tmp_path / counts)
+        assert result.exit_code == 1
+        assert message in " ".join(result.output.split())
+    assert data.read_bytes() == before
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_limit_takes_the_first_documents(pipeline, data, tmp_path):
