@@ -133,17 +133,40 @@ def expressible(scheme: TagScheme, spans: LongArray, labels: Integers) -> BoolAr
     if isinstance(scheme, BoundaryScheme):
         return _nearest_ends(spans)
     kept = np.zeros(len(spans), dtype=bool)
-    kept[select_flat(spans, np.ones(len(spans), dtype="f"))] = True
-    if scheme.begin == scheme.inside:
-        # Nothing marks where a span begins: of spans of one label that touch, every second stays.
-        order = np.flatnonzero(kept)[np.argsort(spans[kept, 0], kind="stable")]
-        touches = (spans[order[1:], 0] == spans[order[:-1], 1]) & (
-            labels[order[1:]] == labels[order[:-1]]
-        )
-        positions = np.arange(len(order))
-        run_starts = np.maximum.accumulate(np.where(np.append(False, touches), 0, positions))
-        kept[order[(positions - run_starts[: len(order)]) % 2 == 1]] = False
+    # Where nothing marks how a span begins, those of one label may not touch either.
+    flat = scheme.begin != scheme.inside
+    rows = select_flat(spans, np.ones(len(spans), dtype="f")) if flat else _apart(spans, labels)
+    kept[rows] = True
     return kept
+
+
+def _apart(spans: LongArray, labels: Integers) -> list[int]:
+    """Choose as many spans as possible that share no token and, with one label, do not touch.
+
+    The next one is always one that ends first. Where several do, all stay in view until it shows
+    which of them leave room for the one after.
+    """
+    order = np.lexsort((spans[:, 0], spans[:, 1]))
+    before: dict[int, int] = {}
+    # By label, rows that can be the last one so far and end together, and those one place earlier.
+    last: tuple[int, dict[int, int]] = (-1, {-1: -1})
+    earlier: tuple[int, dict[int, int]] = (-1, {})
+    for row in order.tolist():
+        start, end = spans[row].tolist()
+        label = int(labels[row])
+        limit, choices = last if end > last[0] else earlier
+        fits = (other for own, other in choices.items() if start > limit or own != label)
+        found = next(fits, None) if start >= limit else None
+        if found is None:
+            continue
+        if end > last[0]:
+            earlier, last = last, (end, {})
+        before[row] = found
+        last[1][label] = row
+    chosen = [next(iter(last[1].values()))]
+    while chosen[-1] in before:
+        chosen.append(before[chosen[-1]])
+    return [row for row in chosen if row >= 0]
 
 
 def _nearest_ends(spans: LongArray) -> BoolArray:
