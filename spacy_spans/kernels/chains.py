@@ -26,8 +26,9 @@ Step: TypeAlias = Callable[[Any, Any], Any]
 # Numbers in the step matrices that are held at once: 32 MB.
 NUMBERS_PER_BLOCK = 1 << 22
 # How far below the best tag of a token, in nats, another can be: further down no double can tell
-# the sums of paths apart.
-LOWEST = 200.0
+# the sums of paths apart. Scores of sequences stay within as much of 0. With more, products of
+# steps leave the range of doubles.
+LOWEST = 50.0
 
 
 class Chain(NamedTuple):
@@ -141,6 +142,8 @@ def infer(chain: Chain) -> Posterior:
     shape = chain.emissions.shape
     forward, backward = np.empty(shape), np.empty(shape)
     scale = np.empty(shape[:2])
+    if shape[0] == 0:
+        return Posterior(forward, backward, scale, np.zeros(shape[1]))
     state = _nothing_before(chain, 0.0, 1.0)
     for rows in _blocks(chain):
         steps = _steps(chain, rows)
@@ -177,6 +180,7 @@ def chain_loss(
     RETURNS (tuple): Loss, and its gradients of the shapes of emissions and edges.
     """
     chain = make_chain(table, emissions, edges, is_first)
+    followed = np.clip(edges.astype(np.float64), -LOWEST, LOWEST)
     d_edges = np.zeros(edges.shape)
     if not len(tags):
         return 0.0, np.zeros(emissions.shape), d_edges
@@ -194,7 +198,7 @@ def chain_loss(
     targets = tags[1:][~is_first[1:]], tags[is_first], tags[is_last]
     for source, target in zip(sources, targets, strict=True):
         where = np.broadcast_arrays(layers, source, target)
-        gold += edges[tuple(where)].sum()
+        gold += followed[tuple(where)].sum()
         np.subtract.at(d_edges, tuple(where), 1.0)
     return float(posterior.log_total.sum() - gold), d_emissions, d_edges
 
