@@ -22,6 +22,8 @@ from spacy.training import Example
 from spacy.util import fix_random_seed
 from thinc.api import Adam, Config, warmup_linear
 
+from spacy_spans import fragments, write_fragments
+
 THRESHOLDS = [round(0.05 * step, 2) for step in range(1, 20)]
 BATCH_WORDS = 250
 WINDOW_WORDS = 128
@@ -46,22 +48,32 @@ def reference_doc(nlp: Language, record: dict[str, Any], keys: list[str]) -> Doc
 
 
 def cut(doc: Doc) -> list[Doc]:
-    """Pieces of at most `WINDOW_WORDS`; spans across a cut are left out."""
+    """Pieces of at most `WINDOW_WORDS`; mentions across a cut are left out."""
     pieces = []
     for start in range(0, len(doc), WINDOW_WORDS):
         end = min(start + WINDOW_WORDS, len(doc))
         piece = doc[start:end].as_doc()
-        for key, group in doc.spans.items():
-            piece.spans[key] = [
-                Span(piece, span.start - start, span.end - start, label=span.label)
-                for span in group
-                if start <= span.start and span.end <= end
-            ]
+        # as_doc copies neither groups nor entities that a cut goes through.
+        for key in doc.spans:
+            inside = (
+                mention
+                for mention in fragments(doc, key)
+                if start <= mention[0].start and mention[-1].end <= end
+            )
+            write_fragments(
+                piece,
+                key,
+                [
+                    [Span(piece, s.start - start, s.end - start, label=s.label) for s in mention]
+                    for mention in inside
+                ],
+            )
         pieces.append(piece)
     return pieces
 
 
 def unannotated(doc: Doc) -> Doc:
+    """The same tokens alone."""
     spaces = [bool(token.whitespace_) for token in doc]
     return Doc(doc.vocab, words=[token.text for token in doc], spaces=spaces)
 
@@ -101,8 +113,25 @@ def train(
     fix_random_seed(seed)
     nlp = spacy.util.load_model_from_config(config, auto_fill=True)
     records = read_corpus(corpus / "train.jsonl")
-    whole = [reference_doc(nlp, record, keys) for record in records]
-    docs = [piece for doc in whole for piece in cut(doc)]
+    docs = [reference_doc(nlp, record, keys) for record in records]
+    result = fit(nlp, docs, epochs=epochs, learn_rate=learn_rate, max_steps=max_steps)
+    result["n_threads"] = n_threads
+    if not max_steps:
+        if output is not None:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            nlp.to_disk(output)
+        records = read_corpus(corpus / "dev.jsonl")
+        docs = list(nlp.pipe([record["text"] for record in records], batch_size=8))
+        scores = {key: score_key(docs, records, key) for key in keys}
+        result |= scores[SPANS_KEY] if SPANS_KEY in scores else {"scores": scores}
+    return result
+
+
+def fit(
+    nlp: Language, docs: list[Doc], *, epochs: int, learn_rate: float, max_steps: int = 0
+) -> dict[str, Any]:
+    """Train on annotated documents for `epochs`, or `max_steps` if that is less."""
+    docs = [piece for doc in docs for piece in cut(doc)]
     nlp.initialize(lambda: [Example(unannotated(doc), doc) for doc in docs])
     total = epochs * sum(1 for _ in word_batches(docs, shuffle=False))
     optimizer = Adam(
@@ -127,22 +156,12 @@ def train(
         print(f"epoch {epoch + 1}/{epochs}, {n_words / (time.perf_counter() - start):.0f} words/s")
         if n_steps == max_steps:
             break
-    result: dict[str, Any] = {
+    return {
         "train_words_per_second": n_words / (time.perf_counter() - start),
         "steps": n_steps,
         "batch_words": BATCH_WORDS,
         "learn_rate": learn_rate,
-        "n_threads": n_threads,
     }
-    if not max_steps:
-        if output is not None:
-            output.parent.mkdir(parents=True, exist_ok=True)
-            nlp.to_disk(output)
-        records = read_corpus(corpus / "dev.jsonl")
-        docs = list(nlp.pipe([record["text"] for record in records], batch_size=8))
-        scores = {key: score_key(docs, records, key) for key in keys}
-        result |= scores[SPANS_KEY] if SPANS_KEY in scores else {"scores": scores}
-    return result
 
 
 def score_key(docs: list[Doc], records: list[dict[str, Any]], key: str) -> dict[str, Any]:

@@ -177,17 +177,17 @@ def report() -> None:
 @app.command("all")
 def run_all(fresh: bool = False, threads: int = 2) -> None:
     """Run every cell, one process each, then report. Takes hours: stock training is slow."""
-    jobs = [("train", *job) for job in train_jobs()]
     pairs = [(data, length) for data in EPOCHS for length in MAX_LENGTHS]
-    jobs += [("steps", s, data, length) for data, length in pairs for s in SYSTEMS]
-    jobs += [("predict", s, data, length) for data, length in pairs for s in SYSTEMS]
-    for kind, system, data, length, *rest in jobs:
+    cells = [("train", *job) for job in train_jobs()]
+    cells += [("steps", s, data, length) for data, length in pairs for s in SYSTEMS]
+    cells += [("predict", s, data, length) for data, length in pairs for s in SYSTEMS]
+    jobs: dict[str, tuple[Any, ...]] = {}
+    for kind, system, data, length, *rest in cells:
         name = cell_name(kind, system, data, length, rest[0] if rest else 0)
-        if fresh or not (WORK / "cells" / f"{name}.json").exists():
-            run_cell(kind, system, data, length, *rest, "--threads", threads)
-    for length in MAX_LENGTHS:
-        run_cell("long-document", length)
-    run_cell("startup")
+        jobs[name] = (kind, system, data, length, *rest, "--threads", threads)
+    jobs |= {f"long-{length}": ("long-document", length) for length in MAX_LENGTHS}
+    jobs["startup"] = ("startup",)
+    run_cells(Path(__file__), jobs, fresh=fresh)
     report()
 
 
@@ -203,11 +203,14 @@ def train_jobs() -> list[tuple[Any, ...]]:
     return jobs
 
 
-def run_cell(*arguments: Any) -> None:
-    command = [sys.executable, "-W", "ignore", __file__, *map(str, arguments)]
-    code = subprocess.run(command, cwd=HERE).returncode
-    if code:
-        print(f"exit code {code}: {command}", flush=True)
+def run_cells(script: Path, jobs: dict[str, tuple[Any, ...]], *, fresh: bool) -> None:
+    """Run the commands of cells that are not there, or of all, each in a process of its own."""
+    for name, arguments in jobs.items():
+        if fresh or not (WORK / "cells" / f"{name}.json").exists():
+            command = [sys.executable, "-W", "ignore", str(script), *map(str, arguments)]
+            code = subprocess.run(command, cwd=HERE).returncode
+            if code:
+                print(f"exit code {code}: {command}", flush=True)
 
 
 def limit_memory() -> None:

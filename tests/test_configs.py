@@ -13,6 +13,7 @@ from spacy.util import load_config, load_model_from_config, registry
 from . import conftest
 
 CONFIGS = sorted((conftest.REPOSITORY / "configs").glob("*.cfg"))
+COMPONENTS = {"span_enumerator", "multispan_tagger"}
 # Those that need a Hugging Face encoder take seconds to minutes.
 WITH_ENCODER = [path for path in CONFIGS if "paths.encoder" in path.read_text(encoding="utf8")]
 PARAMETERS = [
@@ -60,7 +61,11 @@ def overrides(request, data, monkeypatch):
 
 
 def test_there_is_a_config_with_and_without_an_encoder():
-    assert {path.name for path in CONFIGS} >= {"enumerator_cpu.cfg", "enumerator_trf.cfg"}
+    assert {path.name for path in CONFIGS} >= {
+        f"{component}_{encoder}.cfg"
+        for component in ("enumerator", "tagger")
+        for encoder in ("cpu", "trf")
+    }
     assert 0 < len(WITH_ENCODER) < len(CONFIGS)
 
 
@@ -72,10 +77,10 @@ def test_configs_fill_and_resolve(config, overrides):
     assert registry.resolve(resolved["training"], schema=ConfigSchemaTraining)
     assert resolved["vars"]["spans_key"] == "skills"
     assert resolved["training"]["max_epochs"] == 1
-    for name in set(nlp.pipe_names) & {"span_enumerator"}:
-        assert resolved["components"][name]["spans_key"] == "skills"
-        assert resolved["components"][name]["candidates"]["max_length"] == 30
-        assert nlp.get_pipe(name).key == "skills"
+    (name,) = set(nlp.pipe_names) & COMPONENTS
+    component = resolved["components"][name]
+    assert component["spans_key"] == nlp.get_pipe(name).key == "skills"
+    assert component.get("candidates", component)["max_length"] == 30
 
 
 @pytest.mark.parametrize("config", PARAMETERS)
@@ -85,9 +90,9 @@ def test_configs_train(config, overrides, tmp_path, capsys):
     nlp = spacy.load(tmp_path / "out" / "model-last")
     assert "SPANS_S" in capsys.readouterr().out
     assert nlp.config["training"]["score_weights"]["spans_skills_f"] == 1.0
-    assert set(nlp.meta["performance"]) >= {"spans_skills_f", "span_enumerator_loss"}
-    (labels,) = [nlp.meta["labels"][name] for name in nlp.meta["labels"] if "span" in name]
-    assert labels == ["DUTY", "EXPERIENCE", "KNOWLEDGE", "SKILL"]
+    (name,) = set(nlp.pipe_names) & COMPONENTS
+    assert set(nlp.meta["performance"]) >= {"spans_skills_f", f"{name}_loss"}
+    assert nlp.meta["labels"][name] == ["DUTY", "EXPERIENCE", "KNOWLEDGE", "SKILL"]
     doc = nlp("You know your cleaning chemicals.")
     assert len(doc.spans["skills"].attrs["scores"]) == len(doc.spans["skills"])
 

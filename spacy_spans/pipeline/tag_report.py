@@ -56,16 +56,16 @@ class TagReport(GoldReport):
         scheme = self.layout.scheme
         messages = []
         if self.lost_of_label:
-            shared = (
-                "one layer for all labels loses spans that overlap, and "
-                if self.layout.shared
-                else ""
-            )
+            if self.layout.shared:
+                loses = f"spans that overlap, whatever their labels, and {scheme.loses}"
+                instead = 'layers = "per_label" or another scheme'
+            else:
+                loses, instead = scheme.loses, "another scheme, or span_enumerator for such spans"
             messages.append(
                 f"{name}: {self.lost_of_label.total()} of {self.n_gold} gold spans in {key!r} "
                 f"cannot be expressed and are not learned ({format_counts(self.lost_of_label)}; "
-                f"e.g. {shorten(self.lost_example)!r}): {shared}the scheme {scheme.name!r} loses "
-                f'{scheme.loses}. Use another scheme, layers = "per_label", or span_enumerator.'
+                f"e.g. {shorten(self.lost_example)!r}). The scheme {scheme.name!r} with "
+                f"{self.layout.n_layers} layer(s) of tags loses {loses}. Use {instead}."
             )
         if self.split_of_label and not self.layout.links:
             messages.append(
@@ -85,8 +85,9 @@ class TagReport(GoldReport):
         if self.moved_of_label:
             messages.append(
                 f"{name}: {self.moved_of_label.total()} gold spans in {key!r} end inside of a "
-                f"token and are learned with the tokens' ends ({format_counts(self.moved_of_label)}"
-                f"; e.g. {shorten(self.moved_example)!r}); see alignment_mode."
+                "token, or have fragments that touch, and are learned with the tokens' ends, and "
+                f"as one ({format_counts(self.moved_of_label)}; e.g. "
+                f"{shorten(self.moved_example)!r}); see alignment_mode."
             )
         if self.n_inside_tokens:
             messages.append(
