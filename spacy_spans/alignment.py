@@ -32,7 +32,8 @@ class GoldMentions(NamedTuple):
     labels (ndarray): Label index of each fragment. Shape (n,), int32.
     mentions (ndarray): Mention of each fragment, counted from 0, ascending. Shape (n,), int32.
     misaligned (list): Text and label of mentions left out because of the tokens.
-    moved (list): Text and label of mentions whose ends moved to those of predicted tokens.
+    moved (list): Text and label of mentions that are another on the predicted tokens: ends moved,
+        or fragments touch there and were joined.
     """
 
     offsets: IntArray
@@ -47,8 +48,9 @@ def gold_mentions(
 ) -> GoldMentions:
     """Read the mentions of `example.reference.spans[key]` onto the tokens of `example.predicted`.
 
-    Spans that share a `Span.id` and a label are fragments of one mention. Repeated mentions count
-    once. A missing key means that the document is not annotated and gives no mention.
+    Spans that share a `Span.id` and a label are fragments of one mention; those that touch or
+    overlap are joined. Mentions that are the same on these tokens count once. A missing key means
+    that the document is not annotated and gives no mention.
 
     alignment_mode (str): For ends inside of predicted tokens. "strict": leave the mention out.
         "contract": keep the tokens inside. "expand": take the tokens whole.
@@ -64,33 +66,38 @@ def gold_mentions(
     mentions = sorted(found, key=lambda mention: (mention[1], mention))
     fragments = np.asarray([span for _, *spans in mentions for span in spans], dtype="i")
     fragments = fragments.reshape(-1, 2)
-    numbers = np.repeat(np.arange(len(mentions)), [len(mention) - 1 for mention in mentions])
-    labels = np.asarray([label for label, *_ in mentions], dtype="i")
+    filled = fragments[:, 1] > fragments[:, 0]
     offsets = np.zeros_like(fragments)
     aligned, exact = (np.zeros(len(fragments), dtype=bool) for _ in range(2))
-    filled = fragments[:, 1] > fragments[:, 0]
     offsets[filled], aligned[filled], exact[filled] = _align(
         example, fragments[filled], alignment_mode
     )
-    # A part would be another mention than the one annotated.
-    lost, moved = np.zeros((2, len(mentions)), dtype=bool)
-    lost[numbers[~aligned]] = True
-    moved[numbers[~exact]] = True
-    kept = ~lost[numbers]
     names = list(label_ids)
-
-    def describe(rows: np.ndarray) -> list[tuple[str, str]]:
-        reference = example.reference
-        return [
-            (" … ".join(reference[a:b].text for a, b in mentions[row][1:]), names[labels[row]])
-            for row in np.flatnonzero(rows).tolist()
-        ]
-
-    numbers = numbers[kept]
-    new_numbers = np.unique(numbers, return_inverse=True)[1].reshape(-1).astype("i")
-    return GoldMentions(
-        offsets[kept], labels[numbers], new_numbers, describe(lost), describe(moved & ~lost)
-    )
+    kept: set[Any] = set()
+    misaligned: list[tuple[str, str]] = []
+    moved: list[tuple[str, str]] = []
+    first = 0
+    for label, *spans in mentions:
+        own = slice(first, first + len(spans))
+        first += len(spans)
+        joined = _join_touching(offsets[own].tolist())
+        # A part would be another mention than the one annotated.
+        is_lost = not aligned[own].all()
+        if not is_lost:
+            kept.add((label, *joined))
+        if is_lost or not exact[own].all() or len(joined) < len(spans):
+            text = " … ".join(example.reference[start:end].text for start, end in spans)
+            (misaligned if is_lost else moved).append((text, names[label]))
+    in_order = sorted(kept, key=lambda mention: (mention[1], mention))
+    table = np.asarray(
+        [
+            (start, end, label, number)
+            for number, (label, *spans) in enumerate(in_order)
+            for start, end in spans
+        ],
+        dtype="i",
+    ).reshape(-1, 4)
+    return GoldMentions(table[:, :2], table[:, 2], table[:, 3], misaligned, moved)
 
 
 def gold_spans(example: Example, key: str, label_ids: Mapping[str, int]) -> GoldSpans:
@@ -147,6 +154,16 @@ def _label_rows(example: Example, key: str, label_ids: Mapping[str, int]) -> Int
             )
         rows.append((span.start, span.end, label_ids[span.label_]))
     return np.asarray(rows, dtype="i").reshape(-1, 3)
+
+
+def _join_touching(spans: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Join what touches or overlaps, of spans ordered by start."""
+    joined: list[tuple[int, int]] = []
+    for start, end in spans:
+        if joined and start <= joined[-1][1]:
+            start, end = joined[-1][0], max(end, joined.pop()[1])
+        joined.append((start, end))
+    return joined
 
 
 def _align(

@@ -63,7 +63,8 @@ class TorchLayerShim(PyTorchShim):
         if self._model is None:
             return
         for name, parameter in self._model.named_parameters():
-            if parameter.grad is not None:
+            # Where there is nothing to update, torch would warn of the strides that come back.
+            if parameter.grad is not None and parameter.numel():
                 value: Any = torch2xp(parameter.data)
                 gradient: Any = torch2xp(parameter.grad)
                 updated, _ = optimizer(

@@ -8,6 +8,8 @@ from spacy.tokens import Doc, Span, SpanGroup
 from spacy.training import Example
 from thinc.api import Adam
 
+from spacy_spans import fragments
+
 # Half-open token offsets. The first text has nested spans, spans that cross, and two labels for
 # the same offsets.
 DATA = [
@@ -29,7 +31,24 @@ DATA = [
 ONE_LABEL_DATA = [
     (text, [span for span in spans if span != (2, 3, "SKILL")]) for text, spans in DATA
 ]
+# The same with what tags can express: no spans of one label overlap. The two spans with an id are
+# fragments of one mention.
+TAG_DATA = [
+    (DATA[0][0], [(0, 3, "SKILL"), (0, 6, "DUTY"), (2, 3, "KNOWLEDGE")]),
+    DATA[1],
+    ("We pay well", [(0, 1, "DUTY", "m1"), (2, 3, "DUTY", "m1")]),
+    ("", []),
+]
+# Without any overlap: what one layer for all labels can express.
+FLAT_DATA = [
+    (DATA[0][0], [(0, 2, "DUTY"), (2, 4, "KNOWLEDGE"), (4, 6, "SKILL")]),
+    (DATA[1][0], [(0, 1, "SKILL"), (2, 6, "KNOWLEDGE")]),
+    ("We pay well", []),
+    ("", []),
+]
 LABELS = ("DUTY", "KNOWLEDGE", "SKILL")
+# What each component can learn by heart.
+DATA_FOR = {"span_enumerator": DATA, "multispan_tagger": TAG_DATA}
 
 SMALL_TOK2VEC = {
     "@architectures": "spacy.HashEmbedCNN.v2",
@@ -49,6 +68,10 @@ CANDIDATES = {
     "preset": {"@misc": "spacy-spans.preset_candidates.v1", "spans_key": "given"},
 }
 
+SCHEMES = {
+    name: {"@misc": f"spacy-spans.{name}_scheme.v1"} for name in ("io", "bio", "bioes", "boundary")
+}
+
 
 @Language.component("test_write_given")
 def write_given(doc):
@@ -60,8 +83,8 @@ def write_given(doc):
 
 
 def write_spans(doc, key, spans):
-    """Set a group to (start, end) or (start, end, label) tuples."""
-    group = [Span(doc, *span) for span in spans]
+    """Set a group to tuples of start, end, label and id; the last two may be left out."""
+    group = [Span(doc, *span[:3], span_id=span[3] if len(span) > 3 else 0) for span in spans]
     doc.spans[key] = SpanGroup(doc, name=key, spans=group)
     return doc
 
@@ -75,22 +98,26 @@ def make_examples(nlp, data=DATA, key="sc"):
     return [make_example(nlp, text, spans, key) for text, spans in data]
 
 
-def make_nlp(*, tok2vec=SMALL_TOK2VEC, name="span_enumerator", upstream=(), **settings):
-    """A blank pipeline with a small span_enumerator; `upstream` are factories that come before."""
+def make_nlp(
+    *, factory="span_enumerator", tok2vec=SMALL_TOK2VEC, name=None, upstream=(), **settings
+):
+    """A blank pipeline with a small component; `upstream` are factories that come before."""
     spacy.util.fix_random_seed(0)
     nlp = spacy.blank("en")
-    for factory in upstream:
-        config = {"model": deepcopy(SMALL_TOK2VEC)} if factory == "tok2vec" else {}
-        nlp.add_pipe(factory, config=config)
-    model = {"hidden_width": 16, "tok2vec": deepcopy(tok2vec)}
-    nlp.add_pipe("span_enumerator", name=name, config={"model": model, **settings})
+    for before in upstream:
+        config = {"model": deepcopy(SMALL_TOK2VEC)} if before == "tok2vec" else {}
+        nlp.add_pipe(before, config=config)
+    model = {"tok2vec": deepcopy(tok2vec)}
+    if factory == "span_enumerator":
+        model["hidden_width"] = 16
+    nlp.add_pipe(factory, name=name or factory, config={"model": model, **settings})
     return nlp
 
 
 def make_pipe(**settings):
     """A pipeline and its component, without weights."""
     nlp = make_nlp(**settings)
-    return nlp, nlp.get_pipe("span_enumerator")
+    return nlp, nlp.get_pipe(nlp.pipe_names[-1])
 
 
 def make_initialized(data=DATA, **settings):
@@ -135,3 +162,12 @@ def scored(doc: Doc, key="sc"):
         (span.start, span.end, span.label_, score)
         for span, score in zip(group, scores, strict=True)
     ]
+
+
+def mentions(doc: Doc, key="sc"):
+    """Label and offsets of each mention of several fragments, sorted."""
+    return sorted(
+        (own[0].label_, *((span.start, span.end) for span in own))
+        for own in fragments(doc, key)
+        if len(own) > 1
+    )
