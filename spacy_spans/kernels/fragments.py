@@ -35,7 +35,7 @@ def linked_sets(links: LongArray) -> list[list[int]]:
     Bron and Kerbosch 1973, with pivots. It loops over linked fragments, of which a document has
     few.
 
-    links (ndarray): LongArray of nodes. Shape (n, 2).
+    links (ndarray): Pairs of nodes. Shape (n, 2).
     RETURNS (list): Sets as ascending lists, in order.
 
     >>> linked_sets(np.asarray([[0, 2], [1, 2], [3, 4], [4, 5], [3, 5]]))

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spacy_spans.kernels.losses import sigmoid, sigmoid_loss, softmax, softmax_loss
+from spacy_spans.kernels.losses import (
+    rarity_bias,
+    sigmoid,
+    sigmoid_loss,
+    softmax,
+    softmax_loss,
+    weighted_bit_loss,
+    weighted_tag_loss,
+)
 
 from .. import reference
 
@@ -118,3 +126,79 @@ def test_inputs_are_left_as_they_are():
     softmax_loss(logits, targets)
     assert logits.tolist() == [[1.0, -2.0]]
     assert targets.tolist() == [[1.0, 0.0]]
+
+
+# Losses of tags: tokens of two layers, a gold tag (or bits) and logits each, and the weight.
+tagged = st.lists(
+    st.lists(st.tuples(st.integers(0, 2), *[logit] * 3), min_size=2, max_size=2), max_size=4
+)
+outside_weights = st.sampled_from([0.0, 0.25, 1.0, 3.0])
+
+
+@fast
+@given(tagged, outside_weights)
+def test_weighted_tag_loss_matches_the_formula_and_its_slope(rows, weight):
+    table = np.asarray(rows, dtype=np.float64).reshape(-1, 2, 4)
+    tags, scores = table[..., 0].astype("i"), table[..., 1:]
+    loss, gradient = weighted_tag_loss(scores, tags, weight)
+    expected = sum(
+        (1.0 if tag else weight)
+        * reference.softmax_loss_of(own, [float(tag == i) for i in range(3)])
+        for token in rows
+        for tag, *own in token
+    )
+    assert isinstance(loss, float)
+    assert loss == pytest.approx(expected, abs=1e-9)
+    slopes = finite_differences(lambda x: weighted_tag_loss(x, tags, weight)[0], scores)
+    np.testing.assert_allclose(gradient, slopes, atol=1e-5)
+
+
+@fast
+@given(tagged, outside_weights)
+def test_weighted_bit_loss_matches_the_formula_and_its_slope(rows, weight):
+    table = np.asarray(rows, dtype=np.float64).reshape(-1, 2, 4)
+    # Tag 1 is a start, 2 an end; and a token may be both.
+    bits = np.stack([table[..., 0] == 1, (table[..., 0] == 2) | (table[..., 3] > 0)], axis=-1)
+    scores = table[..., 1:3]
+    loss, gradient = weighted_bit_loss(scores, bits, weight)
+    expected = sum(
+        (1.0 if bit else weight) * reference.sigmoid_loss_of(score, float(bit))
+        for score, bit in zip(scores.ravel().tolist(), bits.ravel().tolist(), strict=True)
+    )
+    assert isinstance(loss, float)
+    assert loss == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    slopes = finite_differences(lambda x: weighted_bit_loss(x, bits, weight)[0], scores)
+    np.testing.assert_allclose(gradient, slopes, atol=1e-5)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.5])
+def test_weighted_losses_by_hand(weight):
+    # One token inside and one outside, all tags even.
+    loss, gradient = weighted_tag_loss(np.zeros((2, 1, 2)), np.asarray([[1], [0]]), weight)
+    assert loss == pytest.approx((1 + weight) * math.log(2))
+    np.testing.assert_allclose(gradient, [[[0.5, -0.5]], [[-weight / 2, weight / 2]]])
+    loss, gradient = weighted_bit_loss(np.zeros((1, 1, 2)), np.asarray([[[True, False]]]), weight)
+    assert loss == pytest.approx((1 + weight) * math.log(2))
+    np.testing.assert_allclose(gradient, [[[-0.5, weight / 2]]])
+
+
+def test_weighted_losses_keep_the_type_of_scores_and_take_no_tokens():
+    for n in (0, 2):
+        scores = np.ones((n, 3, 2), dtype="f")
+        for loss, gradient in (
+            weighted_tag_loss(scores, np.zeros((n, 3), dtype="i"), 0.5),
+            weighted_bit_loss(scores, np.zeros((n, 3, 2), dtype=bool), 0.5),
+        ):
+            assert (loss == 0) == (n == 0)
+            assert gradient.shape == scores.shape
+            assert gradient.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("n_positive", "n_total", "rate"),
+    [(0, 0, 1 / 2), (0, 98, 1 / 100), (9, 98, 10 / 100), (98, 98, 99 / 100)],
+)
+def test_rarity_bias_is_the_logit_of_the_smoothed_rate(n_positive, n_total, rate):
+    bias = rarity_bias(n_positive, n_total)
+    assert bias == pytest.approx(math.log(rate / (1 - rate)))
+    assert 1 / (1 + math.exp(-bias)) == pytest.approx(rate)

@@ -1,6 +1,5 @@
 """The span classifier, against a loop that gathers and averages the tokens of each span."""
 
-import math
 from unittest import mock
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spacy_spans.modules import span_classifier
-from spacy_spans.kernels.losses import rarity_bias
 from spacy_spans.modules.span_classifier import SpanClassifier, length_buckets
 
 from .. import reference
@@ -237,13 +235,3 @@ def test_set_bias_sets_the_logit_of_a_span_without_features():
     classifier.set_bias([-1.0, -2.5, 0.0])
     logits = classifier(torch.zeros(2, WIDTH), offsets_of([(0, 2)]))
     assert logits.tolist() == [[-1.0, -2.5, 0.0]]
-
-
-@pytest.mark.parametrize(
-    ("n_positive", "n_total", "rate"),
-    [(0, 0, 1 / 2), (0, 98, 1 / 100), (9, 98, 10 / 100), (98, 98, 99 / 100)],
-)
-def test_rarity_bias_is_the_logit_of_the_smoothed_rate(n_positive, n_total, rate):
-    bias = rarity_bias(n_positive, n_total)
-    assert bias == pytest.approx(math.log(rate / (1 - rate)))
-    assert 1 / (1 + math.exp(-bias)) == pytest.approx(rate)
