@@ -239,7 +239,7 @@ def cut_corpus(raw, base, project, dataset, n_lines):
     (project / "project.yml").write_text(text, encoding="utf8")
 
 
-def check_outputs(project, name, gold):
+def check_outputs(project, name, gold, component="span_enumerator"):
     """What both workflows leave behind."""
     training = project / "training" / name
     report = json.loads((training / "coverage.json").read_text(encoding="utf8"))
@@ -247,7 +247,7 @@ def check_outputs(project, name, gold):
     metrics = json.loads((training / "metrics.json").read_text(encoding="utf8"))
     assert 0 <= metrics["spans_sc_f"] <= 1
     nlp = spacy.load(training / "model-best")
-    assert nlp.get_pipe("span_enumerator").labels == tuple(sorted(report["labels"]))
+    assert nlp.get_pipe(component).labels == tuple(sorted(report["labels"]))
     doc = nlp("We seek an engineer with experience of Python.")
     assert len(doc.spans["sc"]) == len(doc.spans["sc"].attrs["scores"])
     n_docs = len(list(read_docs(project / gold, nlp.vocab)))
@@ -292,3 +292,19 @@ def test_all_runs_on_a_slice(project, shared_data, encoder, offline, tmp_path, c
     capsys.readouterr()
     project_run(project, "all", overrides=overrides, capture=True)
     assert capsys.readouterr().out.count("nothing changed") == 7
+
+
+@pytest.mark.slow
+def test_train_takes_the_tagger(project, shared_data, encoder, offline, tmp_path):
+    cut_corpus(shared_data / "raw", tmp_path / "base", project, "wnut17", n_lines=300)
+    overrides = {
+        "vars.dataset": "wnut17",
+        "vars.component": "tagger",
+        "vars.max_length": None,
+        "vars.download_base": str(tmp_path / "base"),
+        "vars.encoder": str(encoder),
+        "vars.max_steps": 2,
+    }
+    project_run(project, "all", overrides=overrides, capture=True)
+    check_outputs(project, "wnut17", "corpus/wnut17/dev.spacy", component="multispan_tagger")
+    assert list((project / "packages").glob("en_wnut17_tagger-0.1.0/dist/*.tar.gz"))

@@ -22,7 +22,7 @@ from spacy.vocab import Vocab
 from thinc.api import Model, Optimizer, set_dropout_rate
 
 from spacy_spans.alignment import GoldMentions, gold_mentions
-from spacy_spans.errors import SpansWarning
+from spacy_spans.errors import DataError, SpansWarning
 from spacy_spans.groups import write_group
 from spacy_spans.kernels.losses import rarity_bias, sigmoid
 from spacy_spans.kernels.schemes import TagScheme, overlap_across
@@ -352,15 +352,19 @@ class MultispanTagger(SpansPipe):
         shared = self.layers == "shared"
         if self.layers == "auto":
             one = TagLayout(self.scheme, len(self.labels), shared=True, links=False)
-            shared = (
-                not overlap
-                and len(self.labels) > 1
-                and one.table is not None
-                and one.n_tags <= MAX_SHARED_TAGS
-            )
-            reason = "labels overlap" if overlap else "no two labels overlap"
+            reason = ""
+            if one.table is None:
+                reason = f"the scheme {self.scheme.name!r} has no other way"
+            elif len(self.labels) == 1:
+                reason = "there is only one"
+            elif overlap:
+                reason = "labels overlap in the training data"
+            elif one.n_tags > MAX_SHARED_TAGS:
+                reason = f"one for all would need {one.n_tags} tags"
+            shared = not reason
             chosen = "one layer for all labels" if shared else "a layer per label"
-            logger.info(f"{self.name}: {chosen} ({reason} in the training data)")
+            reason = reason or "no two labels overlap in the training data"
+            logger.info(f"{self.name}: {chosen} ({reason})")
         links = several if self.discontinuous == "auto" else bool(self.discontinuous)
         if links and self.discontinuous == "auto":
             logger.info(f"{self.name}: discontinuous mentions are learned, as there are some")
@@ -369,7 +373,13 @@ class MultispanTagger(SpansPipe):
     def _report_and_set_bias(self, examples: Iterable[Example]) -> None:
         """Count what the scheme loses, warn once, and start the tags at their shares."""
         layout = self.layout
-        report = TagReport(self.labels, layout, self.max_gap)
+        report = TagReport(
+            self.labels,
+            layout,
+            max_gap=self.max_gap,
+            min_length=self.cfg["min_length"],
+            max_length=self.cfg["max_length"],
+        )
         spans = np.zeros((layout.n_layers, layout.n_tags))
         fragments = np.zeros((1, FRAGMENT_TABLE.n_tags))
         for example in examples:
@@ -399,6 +409,16 @@ class MultispanTagger(SpansPipe):
         return scores
 
     # Helpers
+
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        sizes = layer_shim(self.model.get_ref("projector")).sizes
+        # Two schemes may have equally many tags, but not sequence scores.
+        if sizes is not None and sizes[1:3] != (self.layout.n_scores, self.layout.n_edges):
+            raise DataError(
+                f"The weights of {self.name!r} are those of another scheme than "
+                f"{self.scheme.name!r}. Restore the scheme it was trained with, or train again."
+            )
 
     @property
     def _ops(self) -> Any:

@@ -16,10 +16,22 @@ from spacy_spans.pipeline.tagging import Targets
 class TagReport(GoldReport):
     """Running counts over examples. Keeps one example of each loss, as text."""
 
-    def __init__(self, labels: Sequence[str], layout: TagLayout, max_gap: int) -> None:
+    def __init__(
+        self,
+        labels: Sequence[str],
+        layout: TagLayout,
+        *,
+        max_gap: int,
+        min_length: int,
+        max_length: int | None,
+    ) -> None:
         super().__init__(labels)
         self.layout = layout
         self.max_gap = max_gap
+        self.min_length = min_length
+        self.max_length = max_length
+        self.outside_limits_of_label: Counter[str] = Counter()
+        self.longest = 0
         self.lost_of_label: Counter[str] = Counter()
         self.lost_example = ""
         self.split_of_label: Counter[str] = Counter()
@@ -32,6 +44,14 @@ class TagReport(GoldReport):
         """Count one document."""
         first = np.unique(gold.mentions, return_index=True)[1]
         self.add_gold(len(example.predicted), gold.labels[first].tolist(), gold.misaligned)
+        lengths = np.bincount(gold.mentions, weights=gold.offsets[:, 1] - gold.offsets[:, 0])
+        outside = lengths < self.min_length
+        if self.max_length is not None:
+            outside |= lengths > self.max_length
+        self.outside_limits_of_label.update(
+            self.labels[label] for label in gold.labels[first[outside]].tolist()
+        )
+        self.longest = max(self.longest, int(lengths.max(initial=0)))
         if key not in example.reference.spans:
             self.add_without_key()
         for mention in np.flatnonzero(~targets.expressed).tolist():
@@ -81,6 +101,14 @@ class TagReport(GoldReport):
                 f"({format_counts(self.split_of_label)}; e.g. {shorten(self.split_example)!r}): "
                 "their fragments overlap those of others, they are part of a larger mention, or "
                 f"more than max_gap = {self.max_gap} tokens apart."
+            )
+        if self.outside_limits_of_label:
+            messages.append(
+                f"{name}: {self.outside_limits_of_label.total()} of {self.n_gold} gold spans in "
+                f"{key!r} are shorter than min_length = {self.min_length} or longer than "
+                f"max_length = {self.max_length} and will not be written "
+                f"({format_counts(self.outside_limits_of_label)}; the longest has {self.longest} "
+                "tokens). No cost depends on the length: max_length = null writes all."
             )
         if self.moved_of_label:
             messages.append(

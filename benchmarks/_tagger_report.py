@@ -1,0 +1,98 @@
+"""From measured cells of `tagger.py` to the committed tables."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from _report import describe_machine, table
+
+STRICT, CHARACTERS, DISCONTINUOUS = "f", "char_f", "discontinuous_r"
+
+
+def write_report(cells: Path, results: Path) -> None:
+    """Write `tagger.json` and `tagger.md` from the cells that are there."""
+    loaded = {path.stem: json.loads(path.read_text()) for path in cells.glob("tagger-*.json")}
+    loaded = dict(sorted(loaded.items()))
+    results.mkdir(exist_ok=True)
+    text = json.dumps({"machine": describe_machine(), "cells": loaded}, indent=1)
+    (results / "tagger.json").write_text(text + "\n", encoding="utf8")
+    lines = [
+        "# `multispan_tagger` beside stock `ner` and `spancat`",
+        "",
+        f"`python benchmarks/tagger.py all`. {describe_machine()}",
+        "",
+        "On dev, one seed. All are trained by the same loop on the same batches of about 250 words "
+        "for the same epochs; ours takes five times the learning rate above the encoder. Strict F1 "
+        "at the threshold that is best on dev, for stock `spancat` and ours alike; in brackets "
+        "without one. Characters: F1 as in SemEval-2021 Task 5. Discontinuous: share of such gold "
+        "mentions found exactly.",
+        "",
+        *scores_table(loaded),
+        "",
+        "Prediction, two threads, trained pipelines. After the encoder: tagging, decoding and "
+        "writing `doc.spans`, as a share of the encoder's time.",
+        "",
+        *prediction_table(loaded),
+        "",
+        "Training, two threads, words/s over a few steps.",
+        "",
+        *training_table(loaded),
+        "",
+        *long_lines(loaded),
+        "",
+    ]
+    (results / "tagger.md").write_text("\n".join(lines), encoding="utf8")
+    print("\n".join(lines))
+
+
+def scores_table(cells: dict[str, Any]) -> list[str]:
+    rows = []
+    for name, cell in cells.items():
+        if name.startswith("tagger-train-"):
+            dev, untuned = cell["dev"], cell["untuned"]
+            strict = f"{100 * dev[STRICT]:.1f}"
+            if cell["system"] != "ner":
+                strict += f" ({100 * untuned[STRICT]:.1f})"
+            others = (dev["partial_f"], untuned[CHARACTERS], untuned[DISCONTINUOUS])
+            row = [cell["data"], cell["system"], str(cell["epochs"]), strict]
+            rows.append([*row, *map(percent, others)])
+    rows.sort()
+    head = ["data", "", "epochs", "strict F1", "partial F1", "characters", "discontinuous"]
+    return table(head, rows)
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+def prediction_table(cells: dict[str, Any]) -> list[str]:
+    rows = [
+        [
+            cell["data"],
+            cell["system"],
+            f"{100 * cell['head_share']:.1f} %",
+            f"{cell['memory_growth_mb']:.0f} MB",
+            f"{cell['words_per_second']:.0f}",
+        ]
+        for name, cell in cells.items()
+        if name.startswith("tagger-predict-")
+    ]
+    return table(["data", "", "after the encoder", "growth", "words/s"], sorted(rows))
+
+
+def training_table(cells: dict[str, Any]) -> list[str]:
+    rows = [
+        [cell["data"], cell["system"], f"{cell['train_words_per_second']:.0f}"]
+        for name, cell in cells.items()
+        if name.startswith("tagger-steps-")
+    ]
+    return table(["data", "", "words/s"], sorted(rows))
+
+
+def long_lines(cells: dict[str, Any]) -> list[str]:
+    return [
+        f"- One document of {cell['tokens']:,} tokens, `configs/tagger_cpu.cfg`: "
+        f"{cell['seconds']:.0f} s, peak {cell['peak_mb']:.0f} MB."
+        for name, cell in cells.items()
+        if name == "tagger-long-document"
+    ]
