@@ -250,7 +250,8 @@ def sample_candidates(
     rows, weights = sample_negatives(
         np.concatenate(masks),
         ratio=ratio,
-        random=np.random.mtrand._rand,  # the global state
+        # Follows numpy's global state, which spaCy seeds.
+        random=np.random.RandomState(np.random.randint(2**31 - 1)),
     )
     ends = np.cumsum([len(own) for own in listed])
     kept = np.split(np.concatenate(listed)[rows], np.searchsorted(rows, ends)[:-1])

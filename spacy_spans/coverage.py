@@ -4,17 +4,15 @@
 it, `format_report` and `plot_report` show it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from spacy.tokens import Doc, DocBin
-from spacy.vocab import Vocab
+from spacy.tokens import Doc
 from wasabi.tables import table
 
 from spacy_spans.errors import DataError, SettingsError
-from spacy_spans.files import list_visible
 from spacy_spans.kernels import coverage as kernel
 from spacy_spans.keys import printable
 
@@ -32,48 +30,6 @@ MAX_COST = 64_000
 # naming where spans are long and at most this share overlaps.
 LONG_MEAN_LENGTH = 16.0
 FEW_OVERLAPS = 0.05
-
-
-def read_docs(path: Path, vocab: Vocab) -> Iterator[Doc]:
-    """Read documents one by one from a .spacy file, or from all of them in a folder.
-
-    path (Path): A file written by DocBin.to_disk, or a folder with such files at any depth.
-    vocab (Vocab): Vocabulary of the documents.
-    YIELDS (Doc): Documents in order, files by name; none from a file without documents. Hidden
-        files of a folder are passed over, as `spacy train` does.
-    RAISES (DataError): The path is missing, cannot be read, is a folder without .spacy files, or
-        is no DocBin or a damaged one.
-    """
-    if not path.exists():
-        raise DataError(f"{path} does not exist: expected a .spacy file, or a folder with some")
-    files = [path]
-    if path.is_dir():
-        files = [file for file in list_visible(path) if file.suffix == ".spacy"]
-    if not files:
-        raise DataError(
-            f"{path} has no .spacy file: make some with `python -m spacy spans convert`"
-        )
-    for file in files:
-        try:
-            for doc in DocBin().from_disk(file).get_docs(vocab):
-                _check_groups(doc)
-                yield doc
-        except OSError as error:
-            raise DataError(f"{file}: cannot be read: {error.strerror}.") from error
-        # zlib, msgpack, numpy and spaCy each have errors of their own for content that is
-        # something else or damaged. What the caller does with a document raises elsewhere.
-        except Exception as error:
-            raise DataError(
-                f"{file} is not a .spacy file, or is damaged ({type(error).__name__}: {error}). "
-                "Make one with `python -m spacy spans convert`."
-            ) from error
-
-
-def _check_groups(doc: Doc) -> None:
-    """Look at every span, since a damaged one fails only then."""
-    for group in doc.spans.values():
-        for span in group:
-            span.label_  # noqa: B018
 
 
 def measure_coverage(

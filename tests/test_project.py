@@ -20,8 +20,9 @@ from weasel.cli.document import project_document
 from weasel.cli.run import project_run
 from weasel.util import load_project_config
 
-from spacy_spans.coverage import measure_coverage, read_docs
+from spacy_spans.coverage import measure_coverage
 from spacy_spans.errors import DataError, SettingsError
+from spacy_spans.readers import read_docbin
 
 FILES = ("project.yml", "scripts", "configs", "assets")
 
@@ -250,7 +251,7 @@ def check_outputs(project, name, gold, component="span_enumerator"):
     assert nlp.get_pipe(component).labels == tuple(sorted(report["labels"]))
     doc = nlp("We seek an engineer with experience of Python.")
     assert len(doc.spans["sc"]) == len(doc.spans["sc"].attrs["scores"])
-    n_docs = len(list(read_docs(project / gold, nlp.vocab)))
+    n_docs = len(list(read_docbin(project / gold, nlp.vocab)))
     page = (project / "renders" / f"{name}.html").read_text(encoding="utf8")
     assert page.count("<section>") == min(n_docs, 20)
 
@@ -261,7 +262,7 @@ def test_demo_runs(project, offline, capsys):
     project_run(project, "demo", overrides=overrides, capture=True)
     check_outputs(project, "demo", "corpus/demo/test.spacy")
     report = measure_coverage(
-        read_docs(project / "corpus/demo/test.spacy", spacy.blank("en").vocab)
+        read_docbin(project / "corpus/demo/test.spacy", spacy.blank("en").vocab)
     )
     assert report["corpus"]["docs"] == 14
     assert report["all"]["crossing"] > 0

@@ -42,6 +42,7 @@ def coverage_cli(
 
         from spacy_spans import coverage
         from spacy_spans.converters.convert import make_tokenizer
+        from spacy_spans.readers import read_docbin
 
         # What cannot be written is found before the work is done.
         for path, other in ((json_path, plot), (plot, json_path)):
@@ -49,7 +50,7 @@ def coverage_cli(
                 check_writable(path, inputs=[data], others=[other])
         if plot is not None:
             coverage.require_matplotlib()
-        docs = coverage.read_docs(data, make_tokenizer(lang).vocab)
+        docs = read_docbin(data, make_tokenizer(lang).vocab)
         report = coverage.measure_coverage(
             tqdm(docs, unit=" docs", leave=False, disable=None),
             spans_key=spans_key,

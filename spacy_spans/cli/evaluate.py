@@ -40,7 +40,7 @@ def evaluate_cli(
     """
     with exit_on_error("Cannot evaluate"):
         from spacy_spans import evaluation, viz
-        from spacy_spans.coverage import read_docs
+        from spacy_spans.readers import read_docbin
 
         if json_path is not None:
             inputs = [pipeline, data, *([code] if code else [])]
@@ -50,7 +50,7 @@ def evaluate_cli(
         nlp = viz.load_pipeline(pipeline)
         report = evaluation.evaluate(
             nlp,
-            list(read_docs(data, nlp.vocab)),
+            list(read_docbin(data, nlp.vocab)),
             spans_keys=split_list(spans_key),
             batch_size=batch_size,
             progress=True,

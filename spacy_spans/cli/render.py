@@ -29,14 +29,14 @@ def render_cli(
         from tqdm import tqdm
 
         from spacy_spans import viz
-        from spacy_spans.coverage import read_docs
         from spacy_spans.groups import count_spans
+        from spacy_spans.readers import read_docbin
 
         for path, other in ((output, json_path), (json_path, output)):
             if path is not None:
                 check_writable(path, inputs=[pipeline, data], others=[other])
         nlp = viz.load_pipeline(pipeline)
-        gold = list(islice(read_docs(data, nlp.vocab), min(limit, sys.maxsize)))
+        gold = list(islice(read_docbin(data, nlp.vocab), min(limit, sys.maxsize)))
         predicted = list(
             tqdm(viz.predict(nlp, gold), total=len(gold), unit=" docs", leave=False, disable=None)
         )
