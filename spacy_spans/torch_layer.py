@@ -154,6 +154,19 @@ def layer_shim(model: Model) -> TorchLayerShim:
     return shim
 
 
+@contextmanager
+def keeping_gradients(model: Model) -> Iterator[None]:
+    """Let a layer made by `torch_layer` learn nothing from what happens meanwhile."""
+    module = layer_shim(model).module
+    parameters = list(module.parameters()) if module is not None else []
+    kept = [None if own.grad is None else own.grad.clone() for own in parameters]
+    try:
+        yield
+    finally:
+        for own, gradient in zip(parameters, kept, strict=True):
+            own.grad = gradient
+
+
 def replace_module(model: Model, module: torch.nn.Module, *sizes: int) -> None:
     """Put another module, e.g. one with more outputs, into a layer made by `torch_layer`."""
     old = layer_shim(model)

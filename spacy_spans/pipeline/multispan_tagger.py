@@ -41,7 +41,7 @@ from spacy_spans.pipeline.tagging import (
     list_pairs,
     make_batch,
 )
-from spacy_spans.torch_layer import layer_shim
+from spacy_spans.torch_layer import keeping_gradients, layer_shim
 from spacy_spans.types import FloatArray, IntArray, SpanArrays
 
 SCORE_WEIGHTS: dict[str, float | None] = {"f": 1.0, "p": 0.0, "r": 0.0, "partial_f": 0.0}
@@ -275,7 +275,8 @@ class MultispanTagger(SpansPipe):
         """
         examples = list(examples)
         validate_examples(examples, "MultispanTagger.get_loss")
-        return self._loss(examples, *rows_edges)
+        with keeping_gradients(self.model.get_ref("links")):
+            return self._loss(examples, *rows_edges)
 
     def _loss(
         self, examples: Sequence[Example], rows: Any, edges: Any

@@ -45,7 +45,8 @@ def tag_loss(
         layout.edges(d_edges)[...] = d_edge
     else:
         loss, d_own = weighted_tag_loss(own, targets.tags, outside_weight)
-    d_scores[:, layout.n_fragment_scores :] = d_own.reshape(len(scores), -1)
+    n_own = layout.n_layers * layout.n_tags
+    d_scores[:, layout.n_fragment_scores :] = d_own.reshape(len(scores), n_own)
     if layout.links:
         more, d_own, d_edge = chain_loss(
             FRAGMENT_TABLE,
