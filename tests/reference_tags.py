@@ -137,6 +137,22 @@ def forward_totals(chain: Any, reduce: Callable[..., Any]) -> list[float]:
     return totals
 
 
+def span_shares(scheme: str, n_labels: int, chain: Any, layer: int) -> dict[Labelled, float]:
+    """The share of paths, by weight, that decode to each span."""
+    tags = {"io": "I", "bio": "BI", "bioes": "BIES"}[scheme]
+    names = tag_names(tags, n_labels)
+    shares: dict[Labelled, float] = {}
+    for first, length in documents_of(chain.is_first):
+        paths = legal_paths(chain, layer, first, length)
+        total = log_sum(paths.values())
+        firsts = [i == 0 for i in range(length)]
+        for path, score in paths.items():
+            for start, end, label in spans_of_tags(scheme, [names[tag] for tag in path], firsts):
+                key = (first + start, first + end, label)
+                shares[key] = shares.get(key, 0.0) + math.exp(score - total)
+    return shares
+
+
 # Fragments
 
 

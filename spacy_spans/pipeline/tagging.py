@@ -93,11 +93,12 @@ def encode(layout: TagLayout, gold: Sequence[GoldMentions], batch: Batch, max_ga
     expressed = np.zeros(len(sizes), dtype=bool)
     is_span = sizes[mentions] == 1
     if not layout.links:
-        # Fragments are learned as spans of their own; the mention is lost.
-        _, first = np.unique(
-            np.column_stack([own_docs, labels, offsets]), axis=0, return_index=True
-        )
-        is_span = np.isin(np.arange(len(offsets)), first)
+        # Fragments are learned as spans of their own; the mention is lost. A whole mention goes
+        # before fragments like it.
+        order = np.argsort(sizes[mentions], kind="stable")
+        columns = np.column_stack([own_docs, labels, offsets])
+        _, first = np.unique(columns[order], axis=0, return_index=True)
+        is_span = np.isin(np.arange(len(offsets)), order[first])
     rows = np.flatnonzero(is_span)
     tags, kept = _encode_spans(layout, offsets[rows], labels[rows], own_docs[rows], batch)
     expressed[mentions[rows[kept]]] = True
