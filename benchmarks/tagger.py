@@ -12,10 +12,20 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import typer
-from enumerator import DATA, ENCODER, HERE, LEARN_RATE, RESULTS, WORK, run_cells, write_cell
+from enumerator import (
+    DATA,
+    ENCODER,
+    HERE,
+    LEARN_RATE,
+    RESULTS,
+    WORK,
+    learn_rate,
+    run_cells,
+    write_cell,
+)
 from thinc.api import Config
 
-EPOCHS = {"wnut17": 4, "toxic_spans": 2, "cnc": 4, "craft": 3}
+EPOCHS = {"wnut17": 3, "toxic_spans": 2, "cnc": 2, "craft": 2}
 BATCH_DOCS = {"wnut17": 64, "toxic_spans": 64, "cnc": 64, "craft": 2}
 # What differs from the default of the component; the stock ones have a config of their own.
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -100,7 +110,7 @@ def train_cell(system: str, data: str, seed: int = 0, threads: int = 2) -> None:
     if system == "ner":
         set_entities(docs)
     epochs = EPOCHS[data] * LONGER.get(system, 1)
-    result = fit(nlp, docs, epochs=epochs, learn_rate=LEARN_RATE)
+    result = fit(nlp, docs, epochs=epochs, learn_rate=learn_rate(system, data))
     nlp.to_disk(WORK / "pipelines" / f"{system}-{data}-{seed}")
     cell = {"system": system, "data": data, "seed": seed, "epochs": epochs, "n_threads": threads}
     cell |= result | score_dev(nlp, system, read_part(nlp, data, "dev"))
