@@ -10,7 +10,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 from spacy.vocab import Vocab
 
-from spacy_spans.alignment import count_keys, gold_spans, join_gold
+from spacy_spans.alignment import count_keys, gold_mentions, gold_spans, join_gold
 from spacy_spans.errors import SpansError
 
 from . import reference
@@ -31,11 +31,16 @@ def make_doc(words):
 
 
 def make_example(predicted, annotated, spans=None, key="sc"):
-    """Spans are (start, end, label) on the annotated tokens; None leaves the key out."""
+    """Spans are (start, end, label) on the annotated tokens, with an id where there is one; None
+    leaves the key out.
+    """
     example = Example(make_doc(predicted), make_doc(annotated))
     if spans is not None:
         gold = example.reference
-        gold.spans[key] = [Span(gold, start, end, label=label) for start, end, label in spans]
+        gold.spans[key] = [
+            Span(gold, start, end, label=label, span_id=name[0] if name else "")
+            for start, end, label, *name in spans
+        ]
     return example
 
 
@@ -209,6 +214,172 @@ def test_gold_of_documents_laid_end_to_end():
     offsets, labels = join_gold([], [])
     assert offsets.shape == (0, 2)
     assert labels.shape == (0,)
+
+
+# Mentions
+
+
+def mentions_of(gold):
+    """Label and fragments of each mention, in order."""
+    for column in (gold.offsets, gold.labels, gold.mentions):
+        assert column.dtype == np.int32
+    assert gold.offsets.shape == (len(gold.labels), 2)
+    # Counted from 0, ascending, without gaps.
+    assert gold.mentions.tolist() == np.unique(gold.mentions, return_inverse=True)[1].tolist()
+    found = {}
+    for span, label, mention in zip(*(column.tolist() for column in gold[:3]), strict=True):
+        found.setdefault((mention, "AB"[label]), []).append(tuple(span))
+    return [(label, *spans) for (_, label), spans in found.items()]
+
+
+def read_mentions(predicted, annotated, spans, mode="strict"):
+    example = make_example(predicted, annotated, spans)
+    gold = gold_mentions(example, "sc", LABEL_IDS, mode)
+    return mentions_of(gold), gold.misaligned, gold.moved
+
+
+LETTERS = [f"{letter} " for letter in "abcdefgh"]
+
+
+def test_spans_that_share_id_and_label_are_one_mention():
+    spans = [
+        (6, 7, "A", "m1"),
+        (2, 3, "A"),
+        (0, 1, "A", "m1"),
+        (4, 5, "B", "m1"),
+        (0, 1, "B", "m1"),
+        (2, 3, "B"),
+        (0, 1, "A"),
+        (1, 2, "B", "alone"),
+    ]
+    assert read_mentions(LETTERS, LETTERS, spans) == (
+        [
+            ("A", (0, 1)),
+            ("A", (0, 1), (6, 7)),
+            ("B", (0, 1), (4, 5)),
+            ("B", (1, 2)),
+            ("A", (2, 3)),
+            ("B", (2, 3)),
+        ],
+        [],
+        [],
+    )
+
+
+def test_mentions_given_twice_count_once():
+    spans = [(0, 1, "A"), (0, 1, "A"), (2, 3, "A", "x"), (4, 5, "A", "x")]
+    spans += [(4, 5, "A", "y"), (2, 3, "A", "y"), (2, 3, "A", "y")]
+    expected = [("A", (0, 1)), ("A", (2, 3), (4, 5))]
+    assert read_mentions(LETTERS, LETTERS, spans) == (expected, [], [])
+
+
+@pytest.mark.parametrize("mode", ["strict", "contract", "expand"])
+@pytest.mark.parametrize("spans", [None, []])
+def test_documents_without_mentions_give_empty_arrays(spans, mode):
+    for predicted, annotated in ((WORDS, WORDS), (["on", "e"], ["one"]), ([], [])):
+        assert read_mentions(predicted, annotated, spans, mode) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([(0, 1), (1, 3)], (0, 3)),
+        ([(0, 4), (1, 2)], (0, 4)),
+        ([(0, 3), (2, 5)], (0, 5)),
+        ([(2, 3), (0, 1), (1, 2)], (0, 3)),
+    ],
+)
+def test_fragments_that_touch_or_overlap_are_joined_and_said_to_be(spans, expected):
+    found, misaligned, moved = read_mentions(LETTERS, LETTERS, [(*s, "A", "m") for s in spans])
+    assert (found, misaligned) == ([("A", expected)], [])
+    assert [label for _, label in moved] == ["A"]
+    # The same as one that is there already.
+    both, _, moved = read_mentions(
+        LETTERS, LETTERS, [*((*s, "A", "m") for s in spans), (*expected, "A")]
+    )
+    assert both == found
+    assert len(moved) == 1
+
+
+# Annotated: "one two - three four". Predicted: "one two-three four", of three tokens.
+HYPHEN = ["one ", "two", "-", "three ", "four"]
+MERGED = ["one ", "two-three ", "four"]
+MODES = [
+    # Spans on HYPHEN; where they are on MERGED when strict, contracted, expanded.
+    pytest.param([(0, 1)], [(0, 1)], [(0, 1)], [(0, 1)], id="fits"),
+    pytest.param([(1, 4)], [(1, 2)], [(1, 2)], [(1, 2)], id="whole token"),
+    pytest.param([(0, 5)], [(0, 3)], [(0, 3)], [(0, 3)], id="all"),
+    pytest.param([(0, 2)], None, [(0, 1)], [(0, 2)], id="end inside"),
+    pytest.param([(3, 5)], None, [(2, 3)], [(1, 3)], id="start inside"),
+    pytest.param([(2, 3)], None, None, [(1, 2)], id="inside altogether"),
+    pytest.param([(0, 2), (4, 5)], None, [(0, 1), (2, 3)], [(0, 3)], id="touch when expanded"),
+    pytest.param([(0, 1), (3, 5)], None, [(0, 1), (2, 3)], [(0, 3)], id="touch as well"),
+    pytest.param([(0, 1), (2, 3)], None, None, [(0, 2)], id="a fragment inside"),
+    pytest.param([(1, 2), (3, 4)], None, None, [(1, 2)], id="both in one token"),
+    pytest.param([(0, 1), (4, 5)], [(0, 1), (2, 3)], [(0, 1), (2, 3)], [(0, 1), (2, 3)], id="both"),
+]
+
+
+@pytest.mark.parametrize(("spans", "strict", "contracted", "expanded"), MODES)
+def test_mentions_on_other_tokens_by_mode(spans, strict, contracted, expanded):
+    text = " … ".join(make_doc(HYPHEN)[start:end].text for start, end in spans)
+    given_spans = [(*span, "B", "m") for span in spans]
+    modes = {"strict": strict, "contract": contracted, "expand": expanded}
+    for mode, expected in modes.items():
+        found, misaligned, moved = read_mentions(MERGED, HYPHEN, given_spans, mode)
+        assert found == ([] if expected is None else [("B", *expected)])
+        assert misaligned == ([(text, "B")] if expected is None else [])
+        assert moved == ([(text, "B")] if strict is None is not expected else [])
+
+
+def test_mentions_that_become_the_same_count_once_and_all_as_moved():
+    spans = [(1, 2, "A"), (3, 4, "A"), (3, 4, "B")]
+    found, misaligned, moved = read_mentions(MERGED, HYPHEN, spans, "expand")
+    assert found == [("A", (1, 2)), ("B", (1, 2))]
+    assert misaligned == []
+    assert sorted(moved) == [("three", "A"), ("three", "B"), ("two", "A")]
+
+
+@pytest.mark.parametrize("mode", ["strict", "contract", "expand"])
+def test_a_fragment_without_a_token_loses_the_mention(mode):
+    spans = [(0, 1, "A", "m"), (3, 3, "A", "m"), (0, 2, "B"), (2, 2, "B")]
+    found, misaligned, moved = read_mentions(WORDS, WORDS, spans, mode)
+    assert (found, moved) == ([("B", (0, 2))], [])
+    assert sorted(misaligned) == [("", "B"), ("one … ", "A")]
+    # Only white space, of which the predicted document has none.
+    spans = [(1, 2, "A")]
+    assert read_mentions(["one ", "two"], ["one ", " ", "two"], spans, mode)[1] == [(" ", "A")]
+
+
+def test_unknown_labels_of_mentions_are_an_error():
+    example = make_example(WORDS, WORDS, [(0, 2, "A"), (1, 3, "C")])
+    with pytest.raises(SpansError, match=r"'two three' labelled 'C' in 'sc'.*only \['A', 'B'\]"):
+        gold_mentions(example, "sc", LABEL_IDS)
+
+
+@settings(max_examples=100, deadline=None)
+@given(segmentation, segmentation, st.data())
+def test_mentions_of_random_segmentations_match_offsets_in_characters(predicted, annotated, data):
+    span = st.tuples(st.integers(0, len(annotated) - 1), st.integers(1, len(annotated))).map(
+        lambda x: (x[0], min(len(annotated), x[0] + x[1]), "A")
+    )
+    spans = data.draw(st.lists(span, max_size=5, unique=True))
+    example = make_example(predicted, annotated, spans)
+    strict = gold_mentions(example, "sc", LABEL_IDS)
+    same = gold_spans(example, "sc", LABEL_IDS)
+    assert mentions_of(strict) == [("A", (a, b)) for a, b, _ in sorted(aligned(same))]
+    assert sorted(strict.misaligned) == sorted(same.misaligned)
+    assert strict.moved == []
+    doc = example.predicted
+    for mode in ("contract", "expand"):
+        gold = gold_mentions(example, "sc", LABEL_IDS, mode)
+        expected = set()
+        for start, end, _ in spans:
+            own = example.reference[start:end]
+            moved = doc.char_span(own.start_char, own.end_char, alignment_mode=mode)
+            if moved is not None and len(moved):
+                expected.add(("A", (moved.start, moved.end)))
+        assert set(mentions_of(gold)) == expected
 
 
 def test_keys_are_counted_by_reference_documents():

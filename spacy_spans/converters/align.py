@@ -5,6 +5,7 @@ lost in every mode, as spaCy's components cannot learn them.
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Final
 
 from spacy.tokens import Doc
@@ -78,7 +79,7 @@ def align_annotation(
     """
     found: list[Offsets] = []
     moved = False
-    for characters in _join_over_white_space(annotation.fragments, edges.text):
+    for characters in join_over_white_space(annotation.fragments, edges.text):
         tokens = edges.align(*characters, mode)
         if isinstance(tokens, str):
             return tokens
@@ -89,7 +90,7 @@ def align_annotation(
     return tuple(found), moved
 
 
-def _join_over_white_space(fragments: tuple[Offsets, ...], text: str) -> list[Offsets]:
+def join_over_white_space(fragments: Sequence[Offsets], text: str) -> list[Offsets]:
     """brat parts a mention at every line break: such parts are one stretch of text."""
     joined = [fragments[0]]
     for start, end in fragments[1:]:

@@ -7,7 +7,8 @@ import numpy as np
 from spacy.training import Example
 
 from spacy_spans.alignment import GoldMentions
-from spacy_spans.converters.convert import CHARACTERS_KEY
+from spacy_spans.converters.align import join_over_white_space
+from spacy_spans.keys import CHARACTERS_KEY
 from spacy_spans.pipeline.gold_report import GoldReport, format_counts, shorten
 from spacy_spans.pipeline.tag_layout import TagLayout
 from spacy_spans.pipeline.tagging import Targets
@@ -134,6 +135,9 @@ def _count_inside_tokens(example: Example, key: str) -> int:
         return 0
     edges = {(s.start_char, s.end_char, s.label_) for s in reference.spans.get(key, ())}
     return sum(
-        any((start, end, label) not in edges for start, end in fragments)
+        any(
+            (start, end, label) not in edges
+            for start, end in join_over_white_space(fragments, reference.text)
+        )
         for label, fragments in annotations
     )
