@@ -148,6 +148,11 @@ def make_trained(data=DATA, steps=50, **settings):
     return nlp
 
 
+def train_by_heart(factory, **settings):
+    """A trained pipeline with one of the components, on what that can learn by heart."""
+    return make_trained(DATA_FOR[factory], factory=factory, **settings)
+
+
 def found(doc: Doc, key="sc"):
     """Offsets and labels of a group, sorted."""
     return sorted((span.start, span.end, span.label_) for span in doc.spans[key])
@@ -171,3 +176,9 @@ def mentions(doc: Doc, key="sc"):
         for own in fragments(doc, key)
         if len(own) > 1
     )
+
+
+def predictions(nlp, key="sc"):
+    """Offsets, labels, scores and ids that a pipeline finds in the texts of the data."""
+    docs = nlp.pipe(text for text, _ in DATA)
+    return [[*scored(doc, key), *(span.id_ for span in doc.spans[key])] for doc in docs]
