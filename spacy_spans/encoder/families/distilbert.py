@@ -1,0 +1,24 @@
+"""DistilBERT: as BERT, with names of its own, and no token types."""
+
+from typing import Any
+
+from torch import Tensor
+
+from spacy_spans.encoder.masks import additive_mask
+
+
+class DistilBertFamily:
+    def embed(self, model: Any, input_ids: Tensor, token_types: Tensor | None) -> Tensor:
+        hidden: Tensor = model.embeddings(input_ids)
+        return hidden
+
+    def layers(self, model: Any) -> list[Any]:
+        return list(model.transformer.layer)
+
+    def run(self, layer: Any, hidden: Tensor, mask: Tensor | None, positions: Tensor) -> Tensor:
+        wide = None if mask is None else additive_mask(mask, hidden.dtype)
+        output: Tensor = layer(x=hidden, attn_mask=wide)[0]
+        return output
+
+    def finish(self, model: Any, hidden: Tensor) -> Tensor:
+        return hidden
