@@ -70,6 +70,15 @@ def weighted_bit_loss(scores: Any, bits: Any, outside_weight: float) -> tuple[fl
     return float((loss * weights).sum()), gradient * weights
 
 
+def log_share(n: float, n_total: float) -> float:
+    """The logarithm of a share, smoothed as in `rarity_bias`: where scores compete by softmax.
+
+    >>> round(log_share(1, 2), 2)
+    -0.69
+    """
+    return math.log((n + 1) / (n_total + 2))
+
+
 def rarity_bias(n_positive: float, n_total: float) -> float:
     """The logit of how rare positives are, smoothed, so that training starts there.
 

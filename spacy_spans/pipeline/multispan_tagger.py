@@ -24,7 +24,7 @@ from thinc.api import Model, Optimizer, set_dropout_rate
 from spacy_spans.alignment import GoldMentions, gold_mentions
 from spacy_spans.errors import DataError, SpansWarning
 from spacy_spans.groups import write_group
-from spacy_spans.kernels.losses import rarity_bias, sigmoid
+from spacy_spans.kernels.losses import log_share, rarity_bias, sigmoid
 from spacy_spans.kernels.schemes import TagScheme, overlap_across
 from spacy_spans.pipeline.span_settings import check_tagger_settings
 from spacy_spans.pipeline.spans_pipe import SpansPipe, check_upstream
@@ -392,11 +392,12 @@ class MultispanTagger(SpansPipe):
                 fragments += _count_tags(targets.fragment_tags, FRAGMENT_TABLE.n_tags)
         for message in report.messages(self.name, self.key):
             warnings.warn(SpansWarning(message), stacklevel=3)
-        n_tokens = report.n_tokens
-        counts = [*fragments.ravel()] * layout.links + [*spans.ravel()]
-        layer_shim(self.model.get_ref("projector")).module.set_bias(
-            [rarity_bias(count, n_tokens) for count in counts]
-        )
+        # Scores of tags compete: their exponentials are to be in proportion to the shares. Start
+        # and end bits stand for themselves.
+        bias = [log_share(count, report.n_tokens) for count in fragments.ravel()] * layout.links
+        start = rarity_bias if layout.table is None else log_share
+        bias += [start(count, report.n_tokens) for count in spans.ravel()]
+        layer_shim(self.model.get_ref("projector")).module.set_bias(bias)
 
     # Scoring
 

@@ -109,10 +109,10 @@ def test_the_first_loss_is_about_that_of_guessing_shares():
     _, pipe, examples = make_initialized(data, **TAGGER, loss="token")
     # O, B and I on 8, 1 and 1 of 10 tokens; weights are small at first.
     entropy = -(0.8 * np.log(0.8) + 0.2 * np.log(0.1))
-    assert pipe.update(examples)["multispan_tagger"] < entropy * 1.8
+    assert pipe.update(examples)["multispan_tagger"] < entropy * 1.5
     bias = layer_shim(pipe.model.get_ref("projector")).module.project.bias.detach().numpy()
     rates = np.asarray([(24 + 1) / 32, (3 + 1) / 32, (3 + 1) / 32])
-    np.testing.assert_allclose(bias, np.log(rates / (1 - rates)), rtol=1e-5)
+    np.testing.assert_allclose(bias, np.log(rates), rtol=1e-5)
 
 
 def test_update_adds_to_the_losses_it_is_given_and_accumulates_gradients():
