@@ -111,7 +111,9 @@ def train_cell(system: str, data: str, seed: int = 0, threads: int = 2) -> None:
         set_entities(docs)
     epochs = EPOCHS[data] * LONGER.get(system, 1)
     result = fit(nlp, docs, epochs=epochs, learn_rate=learn_rate(system, data))
-    nlp.to_disk(WORK / "pipelines" / f"{system}-{data}-{seed}")
+    pipelines = WORK / "pipelines"
+    pipelines.mkdir(parents=True, exist_ok=True)
+    nlp.to_disk(pipelines / f"{system}-{data}-{seed}")
     cell = {"system": system, "data": data, "seed": seed, "epochs": epochs, "n_threads": threads}
     cell |= result | score_dev(nlp, system, read_part(nlp, data, "dev"))
     write_cell(f"tagger-train-{system}-{data}-{seed}", cell)
