@@ -120,7 +120,7 @@ def test_names_resolve_with_nothing_but_their_required_settings(registry, name, 
     }
     assert required == set(settings)
     built = build(registry, name, **settings)
-    assert isinstance(built, tuple) if name in SCHEMES else callable(built)
+    assert built.tags if name in SCHEMES else callable(built)
 
 
 @pytest.mark.parametrize(("registry", "name", "settings"), REGISTERED)

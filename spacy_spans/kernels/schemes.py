@@ -9,6 +9,7 @@ All spans live on one axis of positions. `lay_out` puts documents and layers the
 other with a gap between them, so that spans never touch across.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,7 +23,8 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 OUTSIDE = 0
 
 
-class ChainScheme(NamedTuple):
+@dataclass(frozen=True)
+class ChainScheme:
     """A scheme whose tags form a chain.
 
     tags (Tuple[str]): Names of the tags of one label, without O.
@@ -41,7 +43,8 @@ class ChainScheme(NamedTuple):
     loses: str
 
 
-class BoundaryScheme(NamedTuple):
+@dataclass(frozen=True)
+class BoundaryScheme:
     """A start bit and an end bit for each token; each start takes the nearest end.
 
     Sharing an end is fine (two starts, one end). The multi-span decode of hierarchical boundary
