@@ -264,12 +264,14 @@ def partner_of(span: Labelled, others: list[Labelled]) -> tuple[int, Fraction]:
 
 
 def shared_credit(spans: list[Labelled], others: list[Labelled]) -> list[Fraction]:
-    """What each of the others hands out to the spans that it is the best partner of."""
-    credit = [Fraction(0)] * len(others)
+    """What each of the others hands out: all to an equal span, else what it is the best for."""
+    credit = [Fraction(other in spans) for other in others]
+    left = [row for row, other in enumerate(others) if other not in spans]
     for span in spans:
-        row, value = partner_of(span, others)
-        if row >= 0:
-            credit[row] += value
+        if span not in others:
+            row, value = partner_of(span, [others[i] for i in left])
+            if row >= 0:
+                credit[left[row]] += value
     return [min(value, Fraction(1)) for value in credit]
 
 

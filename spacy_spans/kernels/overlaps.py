@@ -20,16 +20,30 @@ BLOCK_PAIRS = 2**17
 def share_credit(spans: Ints, others: Ints, block_pairs: int = BLOCK_PAIRS) -> Floats:
     """Sum the overlap of spans with their best partners; no partner hands out more than 1.
 
-    spans (Ints): The spans that look for a partner among the others. Shape (n, 3).
-    others (Ints): Shape (m, 3).
+    Equal spans are partners first, and have nothing left for others: a near miss of one of two
+    nested spans, the other of which was found, goes to the one that was not.
+
+    spans (Ints): The spans that look for a partner among the others, each once. Shape (n, 3).
+    others (Ints): Each once. Shape (m, 3).
     block_pairs (int): Pairs looked at together.
-    RETURNS (Floats): What each of the others hands out: the Dice coefficients of all spans whose
-        best partner it is, at most 1 in total. Shape (m,).
+    RETURNS (Floats): What each of the others hands out: 1 if it is found exactly, else the Dice
+        coefficients of all spans left whose best partner it is, at most 1 in total. Shape (m,).
     """
-    partners, dice = find_partners(spans, others, block_pairs)
+    both = np.concatenate([spans.reshape(-1, 3), others.reshape(-1, 3)])
+    order = np.lexsort(both.T)
+    is_other = order >= len(spans)
+    equal = (both[order[1:]] == both[order[:-1]]).all(axis=1)
+    (at,) = np.nonzero(equal & (is_other[1:] != is_other[:-1]))
+    is_exact = np.zeros(len(both), dtype=bool)
+    is_exact[order[at]] = is_exact[order[at + 1]] = True
+    credit = is_exact[len(spans) :].astype(np.float64)
+    (left,) = np.nonzero(~is_exact[len(spans) :])
+    rest = spans[~is_exact[: len(spans)]]
+    partners, dice = find_partners(rest, others[left], block_pairs)
     found = partners >= 0
-    credit = np.bincount(partners[found], weights=dice[found], minlength=len(others))
-    return np.minimum(credit, 1.0)
+    shared = np.bincount(partners[found], weights=dice[found], minlength=len(left))
+    credit[left] = np.minimum(shared, 1.0)
+    return credit
 
 
 def find_partners(spans: Ints, others: Ints, block_pairs: int = BLOCK_PAIRS) -> tuple[Ints, Floats]:

@@ -18,6 +18,7 @@ spans_strategy = st.lists(
         lambda x: (x[0], x[0] + x[1], x[2])
     ),
     max_size=12,
+    unique=True,
 )
 
 
@@ -59,6 +60,13 @@ def test_a_partner_gives_at_most_one():
     assert share_credit(as_array([(0, 5, 0), (5, 10, 0)]), others).tolist() == [1.0]
     assert share_credit(as_array([(i, 10 + i, 0) for i in range(5)]), others).tolist() == [1.0]
     assert share_credit(as_array([(0, 5, 0)]), others).tolist() == [pytest.approx(2 / 3)]
+
+
+def test_a_near_miss_goes_to_the_nested_span_that_was_not_found():
+    gold = as_array([(0, 8, 0), (0, 10, 0)])
+    found = as_array([(0, 9, 0), (0, 10, 0)])
+    assert share_credit(found, gold).tolist() == [pytest.approx(16 / 17), 1.0]
+    assert share_credit(gold, found).tolist() == [pytest.approx(16 / 17), 1.0]
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 0), (0, 2), (2, 0)])
