@@ -34,6 +34,7 @@ class GoldMentions(NamedTuple):
     misaligned (list): Text and label of mentions left out because of the tokens.
     moved (list): Text and label of mentions that are another on the predicted tokens: ends moved,
         or fragments touch there and were joined.
+    n_merged (int): Mentions that are the same as another one on the predicted tokens.
     """
 
     offsets: IntArray
@@ -41,6 +42,7 @@ class GoldMentions(NamedTuple):
     mentions: IntArray
     misaligned: list[tuple[str, str]]
     moved: list[tuple[str, str]]
+    n_merged: int
 
 
 def gold_mentions(
@@ -76,7 +78,7 @@ def gold_mentions(
     kept: set[Any] = set()
     misaligned: list[tuple[str, str]] = []
     moved: list[tuple[str, str]] = []
-    first = 0
+    first = n_merged = 0
     for label, *spans in mentions:
         own = slice(first, first + len(spans))
         first += len(spans)
@@ -84,6 +86,7 @@ def gold_mentions(
         # A part would be another mention than the one annotated.
         is_lost = not aligned[own].all()
         if not is_lost:
+            n_merged += (label, *joined) in kept
             kept.add((label, *joined))
         if is_lost or not exact[own].all() or len(joined) < len(spans):
             text = " … ".join(example.reference[start:end].text for start, end in spans)
@@ -97,7 +100,7 @@ def gold_mentions(
         ],
         dtype="i",
     ).reshape(-1, 4)
-    return GoldMentions(table[:, :2], table[:, 2], table[:, 3], misaligned, moved)
+    return GoldMentions(table[:, :2], table[:, 2], table[:, 3], misaligned, moved, n_merged)
 
 
 def gold_spans(example: Example, key: str, label_ids: Mapping[str, int]) -> GoldSpans:

@@ -35,8 +35,8 @@ def score_spans(examples: Iterable[Example], *, spans_key: str, **kwargs: Any) -
         the same label on the other side, the first of equally good ones. One partner gives at most
         1 in total, and all of it to an equal span: precision is the sum of what gold spans give to
         predictions over the number of predictions, recall the sum of what predictions give to gold
-        spans over the number of gold spans. So one gold span found as two halves of the same length has a precision of 0.5 and
-        a recall of 2/3.
+        spans over the number of gold spans. So one gold span found as two halves of the same
+        length has a precision of 0.5 and a recall of 2/3.
         `_char_f`, `_char_f_per_type`: the mean over documents of the F1 of characters inside of
         spans, as in SemEval-2021 Task 5; labels are ignored, or each taken for itself in all
         documents. A document counts 1 without any on both sides, and 0 without on one. Where

@@ -9,7 +9,8 @@ the product of theirs, and products are associative: `scan` finds the state afte
 O(log n) rounds (parallel prefix sums: Blelloch 1990; for hidden Markov models: Särkkä and
 García-Fernández, https://arxiv.org/abs/2102.05743). It costs n_tags ** 3 a token, which is little
 for the few tags of one label. Sums of probabilities are scaled instead of taken to logarithms, in
-double precision. Blocks bound the memory, whatever the length of a document.
+double precision. The matrices are made in blocks; what is held for all tokens is some ten numbers
+for each of their scores.
 """
 
 from collections.abc import Callable, Iterator
@@ -102,7 +103,7 @@ def viterbi(chain: Chain) -> IntArray:
     if n_tokens == 0:
         return np.zeros((0, n_layers), dtype="i")
     # The best tag before, for each tag of each token.
-    back = np.zeros((n_tokens, n_layers, n_tags), dtype=np.intp)
+    back = np.zeros((n_tokens, n_layers, n_tags), dtype=np.uint8 if n_tags < 256 else np.uint32)
     state = _nothing_before(chain, -np.inf, 0.0)
     for rows in _blocks(chain):
         steps = _log_steps(chain, rows)
@@ -344,11 +345,7 @@ def _normalise(values: DoubleArray) -> DoubleArray:
 
 
 def _multiply_vector(vectors: Any, matrices: Any) -> Any:
-    # A loop over tags: numpy's own product is made for large matrices, and slow on many tiny ones.
-    total = vectors[..., 0, None] * matrices[..., 0, :]
-    for tag in range(1, matrices.shape[-2]):
-        total += vectors[..., tag, None] * matrices[..., tag, :]
-    return total
+    return (vectors[..., None, :] @ matrices)[..., 0, :]
 
 
 def _apply_sum(vectors: Any, matrices: Any) -> Any:
@@ -356,9 +353,7 @@ def _apply_sum(vectors: Any, matrices: Any) -> Any:
 
 
 def _combine_sum(first: Any, second: Any) -> Any:
-    total = first[..., :, 0, None] * second[..., None, 0, :]
-    for tag in range(1, first.shape[-1]):
-        total += first[..., :, tag, None] * second[..., None, tag, :]
+    total = first @ second
     return total / total.max(axis=(-1, -2), keepdims=True)
 
 

@@ -45,14 +45,36 @@ def linked_sets(links: LongArray) -> list[list[int]]:
     for one, other in links.tolist():
         neighbours.setdefault(one, set()).add(other)
         neighbours.setdefault(other, set()).add(one)
+    return sorted(
+        found
+        for component in _components(neighbours)
+        for found in _maximal_cliques(neighbours, component)
+    )
+
+
+def _components(neighbours: dict[int, set[int]]) -> list[set[int]]:
+    """Nodes that links lead to from each other. Most are few, however many links there are."""
+    components = []
+    left = set(neighbours)
+    while left:
+        component: set[int] = set()
+        reached = {left.pop()}
+        while reached:
+            component |= reached
+            reached = set().union(*(neighbours[node] for node in reached)) - component
+        left -= component
+        components.append(component)
+    return components
+
+
+def _maximal_cliques(neighbours: dict[int, set[int]], nodes: set[int]) -> list[list[int]]:
     found: list[list[int]] = []
     # Chosen nodes, nodes that may still join them, and nodes tried already.
-    stack: list[tuple[list[int], set[int], set[int]]] = [([], set(neighbours), set())]
+    stack: list[tuple[list[int], set[int], set[int]]] = [([], nodes, set())]
     while stack:
         chosen, candidates, tried = stack.pop()
         if not candidates and not tried:
-            if len(chosen) > 1:
-                found.append(sorted(chosen))
+            found.append(sorted(chosen))
             continue
         pivot = max(candidates | tried, key=lambda node: len(neighbours[node] & candidates))
         for node in sorted(candidates - neighbours[pivot]):
@@ -60,4 +82,4 @@ def linked_sets(links: LongArray) -> list[list[int]]:
             stack.append(([*chosen, node], candidates & linked, tried & linked))
             candidates = candidates - {node}
             tried = tried | {node}
-    return sorted(found)
+    return found

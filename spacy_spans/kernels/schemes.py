@@ -136,8 +136,14 @@ def expressible(scheme: TagScheme, spans: LongArray, labels: Integers) -> BoolAr
     if isinstance(scheme, BoundaryScheme):
         return _nearest_ends(spans)
     kept = np.zeros(len(spans), dtype=bool)
-    # Where nothing marks how a span begins, those of one label may not touch either.
-    flat = scheme.begin != scheme.inside
+    # Where a span may go on with what another starts with, those of one label may not touch.
+    flat = (
+        not tag_table(scheme, 1)
+        .continues[
+            np.ix_([scheme.end + 1, scheme.single + 1], [scheme.begin + 1, scheme.single + 1])
+        ]
+        .any()
+    )
     rows = select_flat(spans, np.ones(len(spans), dtype="f")) if flat else _apart(spans, labels)
     kept[rows] = True
     return kept

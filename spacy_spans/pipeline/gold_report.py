@@ -5,7 +5,14 @@ from collections.abc import Iterable, Sequence
 
 
 class GoldReport:
-    """Running counts over examples. Keeps one example of each loss, as text."""
+    """Running counts over examples. Keeps one example of each loss, as text.
+
+    unannotated (str): What becomes of documents without the key, for messages.
+    advice (str): What helps against ends inside of tokens.
+    """
+
+    unannotated = "they are learned as documents without spans: leave them out if that is wrong"
+    advice = "Convert with `spacy spans convert --alignment-mode expand`"
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = labels
@@ -45,16 +52,15 @@ class GoldReport:
         if self.n_docs_without_key:
             messages.append(
                 f"{name}: {self.n_docs_without_key} of {self.n_docs} training documents have no "
-                f"doc.spans[{key!r}] and are learned as documents without spans. Leave them out if "
-                "they are not annotated."
+                f"doc.spans[{key!r}]; {self.unannotated}."
             )
         if self.misaligned_of_label:
             messages.append(
                 f"{name}: {self.n_misaligned} of {self.n_gold} gold spans in {key!r} begin or end "
                 "inside a token, or hold none, and are not learned "
                 f"({format_counts(self.misaligned_of_label)}; e.g. "
-                f"{shorten(self.misaligned_example)!r}). Convert the data with this pipeline's "
-                "tokenizer, or with `spacy spans convert --alignment-mode expand`."
+                f"{shorten(self.misaligned_example)!r}). {self.advice}, or convert the data with "
+                "this pipeline's tokenizer."
             )
         unseen = [label for i, label in enumerate(self.labels) if not self.gold_of_label[i]]
         if unseen:

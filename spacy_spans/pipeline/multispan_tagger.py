@@ -28,14 +28,16 @@ from spacy_spans.kernels.losses import log_share, rarity_bias, sigmoid
 from spacy_spans.kernels.schemes import TagScheme, overlap_across
 from spacy_spans.pipeline.span_settings import check_tagger_settings
 from spacy_spans.pipeline.spans_pipe import SpansPipe, check_upstream
-from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, TagLayout
+from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, MAX_SHARED_TAGS, TagLayout
 from spacy_spans.pipeline.tag_loss import link_loss, tag_loss
 from spacy_spans.pipeline.tag_report import TagReport
 from spacy_spans.pipeline.tagging import (
     Batch,
+    append_mentions,
     decode,
     decode_fragments,
     encode,
+    find_fragments,
     join_links,
     link_offsets,
     list_pairs,
@@ -45,12 +47,13 @@ from spacy_spans.torch_layer import keeping_gradients, layer_shim
 from spacy_spans.types import FloatArray, IntArray, SpanArrays
 
 SCORE_WEIGHTS: dict[str, float | None] = {"f": 1.0, "p": 0.0, "r": 0.0, "partial_f": 0.0}
-# Tags up to which labels share a layer by themselves: a step costs n_tags ** 3.
-MAX_SHARED_TAGS = 16
 # In cfg: what `layers` and `discontinuous` came to.
 SHARED, LINKS = "shared", "links"
+LAYERS_SHARED = {"shared": True, "per_label": False}
 # Documents that model layers see to infer their sizes.
 N_SAMPLE_DOCS = 10
+# Pairs of fragments scored at once: bounds what the linker holds.
+PAIRS_PER_BLOCK = 1 << 16
 
 
 class Found(NamedTuple):
@@ -194,22 +197,23 @@ class MultispanTagger(SpansPipe):
         layout = self.layout
         scores = self._ops.to_numpy(rows[:, : layout.n_scores])
         offsets, labels, values = decode(layout, scores, edges, batch)
-        mentions = np.arange(len(labels))
+        fragments, joined = np.zeros((0, 2), dtype=np.int64), []
         if layout.links:
             fragments, fragment_values = decode_fragments(layout, scores, edges, batch)
             pairs = list_pairs(fragments, batch, self.max_gap)
-            if len(pairs):
-                features = layout.link_features(rows)
-                where = self._ops.asarray(link_offsets(fragments, pairs))
-                logits = self.model.get_ref("links").predict((features, where))
-                probabilities = self._ops.to_numpy(sigmoid(logits))
-                joined = join_links(pairs, probabilities, fragment_values)
-                for number, (label, members, value) in enumerate(joined, start=len(labels)):
-                    offsets = np.concatenate([offsets, fragments[members]])
-                    labels = np.append(labels, [label] * len(members))
-                    values = np.append(values, [value] * len(members))
-                    mentions = np.append(mentions, [number] * len(members))
-        return self._within_limits(offsets, labels, values, mentions)
+            likely = self._score_pairs(layout.link_features(rows), fragments, pairs)
+            joined = join_links(pairs, likely, fragment_values)
+        return self._within_limits(*append_mentions(offsets, labels, values, fragments, joined))
+
+    def _score_pairs(self, features: Any, fragments: Any, pairs: Any) -> FloatArray:
+        """Probability of each label for each pair of fragments. Shape (n_pairs, n_labels)."""
+        links = self.model.get_ref("links")
+        likely = [np.zeros((0, len(self.labels)), dtype="f")]
+        for first in range(0, len(pairs), PAIRS_PER_BLOCK):
+            offsets = link_offsets(fragments, pairs[first : first + PAIRS_PER_BLOCK])
+            logits = links.predict((features, self._ops.asarray(offsets)))
+            likely.append(self._ops.to_numpy(sigmoid(logits)))
+        return np.concatenate(likely)
 
     def _within_limits(self, offsets: Any, labels: Any, values: Any, mentions: Any) -> Found:
         thresholds = np.asarray(self.thresholds())
@@ -281,10 +285,18 @@ class MultispanTagger(SpansPipe):
     def _loss(
         self, examples: Sequence[Example], rows: Any, edges: Any
     ) -> tuple[float, tuple[Any, Any]]:
+        # Other documents may be annotated for another component: they teach this one nothing.
+        annotated = [eg for eg in examples if self.key in eg.reference.spans]
+        mask = np.repeat(
+            [self.key in eg.reference.spans for eg in examples],
+            [len(eg.predicted) for eg in examples],
+        ).astype(bool)
+        own = self._ops.asarray(np.flatnonzero(mask))
         layout = self.layout
-        batch = make_batch([len(example.predicted) for example in examples])
-        targets = encode(layout, [self._gold(eg) for eg in examples], batch, self.max_gap)
-        scores = self._ops.to_numpy(rows[:, : layout.n_scores])
+        batch = make_batch([len(example.predicted) for example in annotated])
+        targets = encode(layout, [self._gold(eg) for eg in annotated], batch, self.max_gap)
+        own_rows = rows[own]
+        scores = self._ops.to_numpy(own_rows[:, : layout.n_scores])
         edge_scores = self._ops.to_numpy(edges)
         loss, d_scores, d_edges = tag_loss(
             layout,
@@ -295,15 +307,17 @@ class MultispanTagger(SpansPipe):
             crf=self.loss == "crf",
             outside_weight=self.outside_weight,
         )
-        d_rows = self._ops.alloc2f(*rows.shape)
+        d_own = self._ops.alloc2f(*own_rows.shape)
         n_tokens = max(1, len(batch.doc_of))
-        d_rows[:, : layout.n_scores] = self._ops.asarray(d_scores / n_tokens, dtype="f")
+        d_own[:, : layout.n_scores] = self._ops.asarray(d_scores / n_tokens, dtype="f")
         if layout.links:
-            found, _ = decode_fragments(layout, scores, edge_scores, batch)
+            found = find_fragments(layout, scores, edge_scores, batch)
             links = self.model.get_ref("links")
-            more, d_features = link_loss(layout, links, rows, batch, targets, found, self.max_gap)
+            more, d_links = link_loss(layout, links, own_rows, batch, targets, found, self.max_gap)
             loss += more
-            d_rows[:, layout.n_scores :] = d_features / n_tokens
+            d_own[:, layout.n_scores :] = d_links / n_tokens
+        d_rows = self._ops.alloc2f(*rows.shape)
+        d_rows[own] = d_own
         return loss / n_tokens, (d_rows, self._ops.asarray(d_edges / n_tokens, dtype="f"))
 
     def _gold(self, example: Example) -> GoldMentions:
@@ -345,11 +359,21 @@ class MultispanTagger(SpansPipe):
 
     def _choose_layout(self, examples: Iterable[Example]) -> None:
         """Decide on "auto" by the data, and say so."""
-        overlap = several = False
+        overlap = fragments_overlap = several = False
         for example in examples:
             gold = self._gold(example)
-            several |= len(gold.mentions) > len(np.unique(gold.mentions))
-            overlap |= overlap_across(gold.offsets, gold.labels)
+            whole = np.bincount(gold.mentions)[gold.mentions] == 1
+            several |= not whole.all()
+            overlap |= overlap_across(gold.offsets[whole], gold.labels[whole])
+            fragments_overlap |= overlap_across(gold.offsets, gold.labels)
+        links = several if self.discontinuous == "auto" else bool(self.discontinuous)
+        if links and self.discontinuous == "auto":
+            logger.info(
+                f"{self.name}: discontinuous mentions, spans that share a Span.id, are learned, as "
+                "there are some"
+            )
+        # With links, fragments have a layer of their own.
+        overlap |= fragments_overlap and not links
         shared = self.layers == "shared"
         if self.layers == "auto":
             one = TagLayout(self.scheme, len(self.labels), shared=True, links=False)
@@ -366,9 +390,6 @@ class MultispanTagger(SpansPipe):
             chosen = "one layer for all labels" if shared else "a layer per label"
             reason = reason or "no two labels overlap in the training data"
             logger.info(f"{self.name}: {chosen} ({reason})")
-        links = several if self.discontinuous == "auto" else bool(self.discontinuous)
-        if links and self.discontinuous == "auto":
-            logger.info(f"{self.name}: discontinuous mentions are learned, as there are some")
         self.cfg[SHARED], self.cfg[LINKS] = shared, links
 
     def _report_and_set_bias(self, examples: Iterable[Example]) -> None:
@@ -384,6 +405,10 @@ class MultispanTagger(SpansPipe):
         spans = np.zeros((layout.n_layers, layout.n_tags))
         fragments = np.zeros((1, FRAGMENT_TABLE.n_tags))
         for example in examples:
+            if self.key not in example.reference.spans:
+                report.n_docs += 1
+                report.add_without_key()
+                continue
             gold = self._gold(example)
             targets = encode(layout, [gold], make_batch([len(example.predicted)]), self.max_gap)
             report.add(example, self.key, gold, targets)
@@ -414,6 +439,14 @@ class MultispanTagger(SpansPipe):
 
     def _check_loaded(self) -> None:
         super()._check_loaded()
+        asked = {SHARED: LAYERS_SHARED.get(self.layers), LINKS: self.discontinuous}
+        for key, value in asked.items():
+            if self.labels and isinstance(value, bool) and value != self.cfg[key]:
+                raise DataError(
+                    f"{self.name!r} was trained with {key} = {self.cfg[key]}, but its settings "
+                    f"say layers = {self.layers!r}, discontinuous = {self.discontinuous!r}. "
+                    "Restore these, or train again."
+                )
         sizes = layer_shim(self.model.get_ref("projector")).sizes
         # Two schemes may have equally many tags, but not sequence scores.
         if sizes is not None and sizes[1:3] != (self.layout.n_scores, self.layout.n_edges):

@@ -5,7 +5,7 @@ from typing import Any
 
 from spacy_spans.errors import SettingsError
 from spacy_spans.kernels.decoding import OVERLAP_POLICIES
-from spacy_spans.kernels.schemes import BoundaryScheme, TagScheme
+from spacy_spans.kernels.schemes import BoundaryScheme, ChainScheme, TagScheme
 from spacy_spans.keys import check_spans_key
 
 LOSSES = ("sigmoid", "softmax")
@@ -82,6 +82,11 @@ def check_tagger_settings(
 
     cfg (Mapping): The settings that may change after training.
     """
+    if not isinstance(scheme, (ChainScheme, BoundaryScheme)):
+        raise SettingsError(
+            f"Got scheme = {scheme!r}. Expected a scheme, such as "
+            '{"@misc": "spacy-spans.bio_scheme.v1"}; there are io, bio, bioes and boundary.'
+        )
     check_choice("loss", loss, TAG_LOSSES)
     check_choice("layers", layers, LAYERS)
     check_choice("alignment_mode", alignment_mode, ALIGNMENT_MODES)

@@ -12,6 +12,8 @@ from spacy_spans.kernels.schemes import BIO, BoundaryScheme, TagScheme, TagTable
 # Roles of a token in a pair of fragments, and features for each.
 N_LINK_ROLES = 4
 LINK_WIDTH = 32
+# Tags up to which labels share a layer by themselves: a step costs n_tags ** 3.
+MAX_SHARED_TAGS = 16
 FRAGMENT_TABLE = tag_table(BIO, 1)
 
 

@@ -10,7 +10,7 @@ from spacy_spans.alignment import GoldMentions
 from spacy_spans.converters.align import join_over_white_space
 from spacy_spans.keys import CHARACTERS_KEY
 from spacy_spans.pipeline.gold_report import GoldReport, format_counts, shorten
-from spacy_spans.pipeline.tag_layout import TagLayout
+from spacy_spans.pipeline.tag_layout import MAX_SHARED_TAGS, TagLayout
 from spacy_spans.pipeline.tagging import Targets
 
 
@@ -40,6 +40,10 @@ class TagReport(GoldReport):
         self.moved_of_label: Counter[str] = Counter()
         self.moved_example = ""
         self.n_inside_tokens = 0
+        self.n_merged = 0
+
+    unannotated = "nothing is learned from them"
+    advice = 'Set alignment_mode = "expand" or "contract"'
 
     def add(self, example: Example, key: str, gold: GoldMentions, targets: Targets) -> None:
         """Count one document."""
@@ -53,8 +57,7 @@ class TagReport(GoldReport):
             self.labels[label] for label in gold.labels[first[outside]].tolist()
         )
         self.longest = max(self.longest, int(lengths.max(initial=0)))
-        if key not in example.reference.spans:
-            self.add_without_key()
+        self.n_merged += gold.n_merged
         for mention in np.flatnonzero(~targets.expressed).tolist():
             rows = np.flatnonzero(gold.mentions == mention)
             label = self.labels[gold.labels[rows[0]]]
@@ -76,6 +79,12 @@ class TagReport(GoldReport):
         """One sentence or two for each kind of loss; none when nothing is lost."""
         scheme = self.layout.scheme
         messages = []
+        if self.layout.shared and self.layout.n_tags > MAX_SHARED_TAGS:
+            messages.append(
+                f"{name}: one layer for all labels has {self.layout.n_tags} tags, and takes time "
+                'in proportion to the cube of that. Use layers = "per_label" unless labels have '
+                "to exclude each other."
+            )
         if self.lost_of_label:
             if self.layout.shared:
                 loses = f"spans that overlap, whatever their labels, and {scheme.loses}"
@@ -100,8 +109,9 @@ class TagReport(GoldReport):
                 f"{name}: {self.split_of_label.total()} discontinuous mentions in {key!r} cannot "
                 f"be put together again from links and are not learned "
                 f"({format_counts(self.split_of_label)}; e.g. {shorten(self.split_example)!r}): "
-                "their fragments overlap those of others, they are part of a larger mention, or "
-                f"more than max_gap = {self.max_gap} tokens apart."
+                "their fragments overlap those of others or are more than max_gap = "
+                f"{self.max_gap} tokens apart, or they share fragments with others in a way that "
+                "gives other mentions."
             )
         if self.outside_limits_of_label:
             messages.append(
@@ -114,9 +124,15 @@ class TagReport(GoldReport):
         if self.moved_of_label:
             messages.append(
                 f"{name}: {self.moved_of_label.total()} gold spans in {key!r} end inside of a "
-                "token, or have fragments that touch, and are learned with the tokens' ends, and "
-                f"as one ({format_counts(self.moved_of_label)}; e.g. "
-                f"{shorten(self.moved_example)!r}); see alignment_mode."
+                "token, or have fragments that touch, and are learned as whole tokens "
+                f"({format_counts(self.moved_of_label)}; e.g. {shorten(self.moved_example)!r}); "
+                "see alignment_mode."
+            )
+        if self.n_merged:
+            messages.append(
+                f"{name}: {self.n_merged} gold spans in {key!r} cover the same tokens as another "
+                "with their label, and are learned once: the tokens of this pipeline are longer "
+                "than those of the data."
             )
         if self.n_inside_tokens:
             messages.append(

@@ -36,6 +36,8 @@ from spacy_spans.types import FloatArray, IntArray, Integers, LongArray
 
 # From this probability on a start, an end or a link is there.
 EVEN = 0.5
+# Tag scores that one chain holds; it takes some ten times as many numbers to work on them.
+SCORES_PER_CHAIN = 1 << 20
 
 
 class Batch(NamedTuple):
@@ -144,6 +146,14 @@ def decode_fragments(
     return spans, values
 
 
+def find_fragments(
+    layout: TagLayout, rows: FloatArray, edges: FloatArray, batch: Batch
+) -> LongArray:
+    """As `decode_fragments`, without probabilities, for training."""
+    scores = layout.fragment_scores(rows)
+    return _best_spans(FRAGMENT_TABLE, scores, layout.fragment_edges(edges), batch)[0]
+
+
 def list_pairs(fragments: LongArray, batch: Batch, max_gap: int) -> LongArray:
     """Rows of fragments that may belong to one mention. Shape (n_pairs, 2)."""
     return pair_fragments(fragments, batch.doc_of[fragments[:, 0]], max_gap)
@@ -189,6 +199,31 @@ def join_links(
                     value *= value_of[one, other]
             found.append((label, members, value))
     return found
+
+
+def append_mentions(
+    spans: LongArray,
+    labels: Integers,
+    values: DoubleArray,
+    fragments: LongArray,
+    joined: Sequence[tuple[int, list[int], float]],
+) -> tuple[LongArray, npt.NDArray[Any], DoubleArray, npt.NDArray[Any]]:
+    """Spans, which are mentions of their own, and after them the fragments of joined mentions.
+
+    joined (Sequence): As of `join_links`.
+    RETURNS (tuple): Offsets, labels, scores, and mentions counted from 0, of every fragment.
+    """
+    sizes = [len(members) for _, members, _ in joined]
+    rows = np.asarray([row for _, members, _ in joined for row in members], dtype=np.int64)
+    numbers = np.repeat(np.arange(len(spans), len(spans) + len(joined)), sizes)
+    more_labels = np.repeat(np.asarray([label for label, *_ in joined], dtype="i"), sizes)
+    more_values = np.repeat(np.asarray([value for *_, value in joined], dtype=float), sizes)
+    return (
+        np.concatenate([spans, fragments[rows]]),
+        np.concatenate([labels, more_labels]),
+        np.concatenate([values, more_values]),
+        np.concatenate([np.arange(len(spans)), numbers]),
+    )
 
 
 def _join(gold: Sequence[GoldMentions]) -> tuple[IntArray, IntArray, IntArray, IntArray]:
@@ -258,45 +293,89 @@ def _encode_links(
         for mention, rows in members.items()
         if is_kept[rows].all() and fragments[max(rows), 0] - fragments[min(rows), 1] <= max_gap
     }
-    links = sorted(
-        {
-            (one, other, label_of[mention])
-            for mention, rows in usable.items()
-            for i, one in enumerate(rows)
-            for other in rows[i + 1 :]
-        }
-    )
-    triples = np.asarray(links, dtype=np.int64).reshape(-1, 3)
-    given_back = {
-        (label, *rows)
-        for label in {*label_of.values()}
-        for rows in linked_sets(triples[triples[:, 2] == label, :2])
-    }
-    kept = [m for m, rows in usable.items() if (label_of[m], *rows) in given_back]
+    triples, kept = _consistent_links(usable, label_of)
     used = np.unique(triples[:, :2])
     triples[:, :2] = np.searchsorted(used, triples[:, :2])
     return fragments[used], triples, kept
+
+
+def _consistent_links(
+    mentions: dict[int, list[int]], label_of: dict[int, int]
+) -> tuple[LongArray, list[int]]:
+    """Links of as many of the mentions as give back themselves and nothing else.
+
+    Links of three mentions a-b, b-c and a-c would make one mention a-b-c: then one of them goes.
+
+    mentions (dict): Rows of the fragments of each.
+    RETURNS (tuple): Pairs of rows and their label, shape (n, 3), and the mentions that stay.
+    """
+    kept = dict(mentions)
+    while True:
+        links = {
+            (one, other, label_of[mention])
+            for mention, rows in kept.items()
+            for i, one in enumerate(rows)
+            for other in rows[i + 1 :]
+        }
+        triples = np.asarray(sorted(links), dtype=np.int64).reshape(-1, 3)
+        found = {
+            (label, *rows)
+            for label in {*triples[:, 2].tolist()}
+            for rows in linked_sets(triples[triples[:, 2] == label, :2])
+        }
+        wanted = {(label_of[mention], *rows): mention for mention, rows in kept.items()}
+        made_up = [{*rows[1:]} for rows in found if rows not in wanted]
+        inside_others = [mention for rows, mention in wanted.items() if rows not in found]
+        if made_up:
+            # The last mention with a link in a set that is none.
+            linked = (m for m, rows in kept.items() if any(len(s & {*rows}) > 1 for s in made_up))
+            del kept[max(linked)]
+        elif inside_others:
+            for mention in inside_others:
+                del kept[mention]
+        else:
+            return triples, list(kept)
 
 
 def _decode_chain(
     table: TagTable, scores: npt.NDArray[Any], edges: npt.NDArray[Any], batch: Batch
 ) -> tuple[LongArray, npt.NDArray[Any], IntArray, DoubleArray]:
     """Spans of the best path with their layers, labels within these, and probabilities."""
-    n_tokens, n_layers = scores.shape[:2]
-    chain = make_chain(table, scores, edges, batch.is_first)
-    tags = viterbi(chain)
-    # Layers one after the other: each starts with the first token of a document.
-    spans, within = decode_chain(table, tags.T.reshape(-1), np.tile(batch.is_first, n_layers))
-    layers = spans[:, 0] // max(1, n_tokens)
-    spans = spans - (layers * n_tokens)[:, None]
-    # Most layers have no span in most batches, and then need no probabilities.
-    used, at = np.unique(layers, return_inverse=True)
-    at = at.reshape(-1)
-    if not len(spans):
-        return spans, layers, within, np.zeros(0)
-    chain = make_chain(table, scores[:, used], edges[used], batch.is_first)
-    values = span_log_probabilities(table, chain, infer(chain), spans, at, within)
+    spans, layers, within = _best_spans(table, scores, edges, batch)
+    values = np.zeros(len(spans))
+    # Most documents have no span in most layers, and then need no probabilities.
+    for used in _layer_groups(np.unique(layers), scores):
+        own = np.flatnonzero(np.isin(layers, used))
+        is_needed = np.zeros(len(batch.lengths), dtype=bool)
+        is_needed[batch.doc_of[spans[own, 0]]] = True
+        tokens = np.flatnonzero(is_needed[batch.doc_of])
+        chain = make_chain(table, scores[np.ix_(tokens, used)], edges[used], batch.is_first[tokens])
+        where = np.searchsorted(tokens, spans[own, 0])
+        where = np.stack([where, where + spans[own, 1] - spans[own, 0]], axis=1)
+        at = np.searchsorted(used, layers[own])
+        values[own] = span_log_probabilities(table, chain, infer(chain), where, at, within[own])
     return spans, layers, within, np.exp(np.minimum(values, 0.0))
+
+
+def _best_spans(
+    table: TagTable, scores: npt.NDArray[Any], edges: npt.NDArray[Any], batch: Batch
+) -> tuple[LongArray, npt.NDArray[Any], IntArray]:
+    """Spans of the best path with their layers, and labels within these."""
+    n_tokens, n_layers = scores.shape[:2]
+    tags = np.zeros((n_layers, n_tokens), dtype="i")
+    for group in _layer_groups(np.arange(n_layers), scores):
+        chain = make_chain(table, scores[:, group], edges[group], batch.is_first)
+        tags[group] = viterbi(chain).T
+    # Layers one after the other: each starts with the first token of a document.
+    spans, within = decode_chain(table, tags.reshape(-1), np.tile(batch.is_first, n_layers))
+    layers = spans[:, 0] // max(1, n_tokens)
+    return spans - (layers * n_tokens)[:, None], layers, within
+
+
+def _layer_groups(layers: npt.NDArray[Any], scores: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """Layers, which are independent, in groups whose scores bound the memory of a chain."""
+    size = max(1, SCORES_PER_CHAIN // max(1, len(scores) * scores.shape[2]))
+    return [layers[start : start + size] for start in range(0, len(layers), size)]
 
 
 def _decode_boundaries(

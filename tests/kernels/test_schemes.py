@@ -12,6 +12,7 @@ from spacy_spans.kernels.schemes import (
     BIOES,
     BOUNDARY,
     IO,
+    ChainScheme,
     decode_boundaries,
     decode_chain,
     encode_boundaries,
@@ -307,3 +308,16 @@ def test_overlap_across_labels_matches_the_double_loop(spans):
 def test_overlap_across_by_hand(spans, expected):
     table = np.asarray(spans, dtype="i").reshape(-1, 3)
     assert overlap_across(table[:, :2], table[:, 2]) is expected
+
+
+def test_a_scheme_that_marks_ends_alone_may_touch():
+    """What may touch follows from the tags, not from their names."""
+    scheme = ChainScheme("ioe", ("I", "E"), 0, 0, 1, 1, "spans of one label that overlap")
+    spans = np.asarray([(0, 2), (2, 3), (3, 6)])
+    labels = np.zeros(3, dtype="i")
+    assert expressible(scheme, spans, labels).all()
+    table = tag_table(scheme, 1)
+    tags = encode_chain(table, spans, labels, 6)
+    assert tags.tolist() == [1, 2, 2, 1, 1, 2]
+    found, _ = decode_chain(table, tags, np.arange(6) == 0)
+    assert found.tolist() == spans.tolist()

@@ -116,7 +116,7 @@ def test_links_are_learned_where_the_data_or_the_setting_says(data, setting, lin
         finally:
             spacy.util.logger.removeHandler(caplog.handler)
     assert pipe.layout.links == links
-    said = "discontinuous mentions are learned" in caplog.text
+    said = "discontinuous mentions, spans that share a Span.id, are learned" in caplog.text
     assert said == (links and setting == "auto")
     train(nlp, examples)
     assert [found(doc) for doc in nlp.pipe(text for text, _ in data)] == [
@@ -296,3 +296,19 @@ def test_a_batch_without_fragments_learns_too(trained):
     examples = [make_example(copy, "nothing of that kind", []), make_example(copy, "", [])]
     assert np.isfinite(copy.update(examples)["multispan_tagger"])
     assert copy.update(examples[1:]) == {"multispan_tagger": 0.0}
+
+
+@pytest.mark.filterwarnings("ignore::spacy_spans.errors.SpansWarning")
+def test_links_that_would_make_up_a_mention_are_left_out():
+    """a-c, c-e and a-e would be linked into a-c-e: one of the three is not learned, and said."""
+    triangle = [(0, 1), (2, 3), (4, 5)]
+    pairs = [(triangle[0], triangle[1]), (triangle[1], triangle[2]), (triangle[0], triangle[2])]
+    spans = [(*span, "X", f"m{i}") for i, pair in enumerate(pairs) for span in pair]
+    with pytest.warns(SpansWarning, match="1 discontinuous mentions .* cannot be put together"):
+        nlp, _, examples = make_initialized([("a b c d e f", spans)], **TAGGER)
+    train(nlp, examples)
+    doc = nlp("a b c d e f")
+    assert [[span.text for span in mention] for mention in fragments(doc, "sc")] == [
+        ["a", "c"],
+        ["a", "e"],
+    ]

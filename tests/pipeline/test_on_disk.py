@@ -12,9 +12,11 @@ from spacy_spans.errors import DataError, SpansError
 from . import (
     CANDIDATES,
     DATA_FOR,
+    FLAT_DATA,
     SCHEMES,
     found,
     make_examples,
+    make_initialized,
     make_nlp,
     predictions,
     train,
@@ -112,3 +114,14 @@ def test_component_files_of_before_and_after_initialize(factory, tmp_path):
     assert loaded.get_pipe(factory).labels == ("A",)
     train(loaded, make_examples(loaded, [("x y", [(0, 2, "A")])]))
     assert found(loaded("x y")) == [(0, 2, "A")]
+
+
+@pytest.mark.parametrize("setting", [{"layers": "shared"}, {"discontinuous": True}])
+def test_settings_that_contradict_the_training_are_errors(setting, tmp_path):
+    nlp, _, _ = make_initialized(FLAT_DATA, factory="multispan_tagger", layers="per_label")
+    nlp.to_disk(tmp_path)
+    config = {"components": {"multispan_tagger": setting}}
+    with pytest.raises(DataError, match=r"was trained with .* = False, but its settings"):
+        spacy.load(tmp_path, config=config)
+    config = {"components": {"multispan_tagger": {"layers": "auto"}}}
+    assert not spacy.load(tmp_path, config=config).get_pipe("multispan_tagger").layout.shared

@@ -139,3 +139,8 @@ def test_the_architecture_checks_its_own(setting):
     model = {"@architectures": "spacy-spans.MultispanTagger.v1", setting: -1}
     with pytest.raises(SettingsError, match=f"{setting} = -1"):
         spacy.blank("en").add_pipe("multispan_tagger", config={"model": model})
+
+
+def test_a_scheme_is_no_name():
+    with pytest.raises(SettingsError, match=r"Got scheme = 'bio'.*spacy-spans\.bio_scheme\.v1"):
+        spacy.blank("en").add_pipe("multispan_tagger", config={"scheme": "bio"})

@@ -37,7 +37,7 @@ GOLD = [
 
 def setting(layout, lengths=LENGTHS, gold=GOLD):
     tables = [np.asarray(rows, dtype="i").reshape(-1, 4) for rows in gold]
-    mentions = [GoldMentions(own[:, :2], own[:, 2], own[:, 3], [], []) for own in tables]
+    mentions = [GoldMentions(own[:, :2], own[:, 2], own[:, 3], [], [], 0) for own in tables]
     batch = make_batch(lengths)
     return batch, encode(layout, mentions, batch, MAX_GAP)
 

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import spacy
 import torch
 from spacy.tokens import Doc
 from spacy.training import Example
@@ -146,11 +147,29 @@ def test_empties_cost_nothing_in_training(data, config):
     assert pipe.update(blank, sgd=Adam(0.01))["multispan_tagger"] > 0
 
 
-def test_documents_without_the_key_are_learned_as_documents_without_spans():
-    nlp, pipe, _ = make_initialized(TAG_DATA, **TAGGER)
+def test_documents_without_the_key_teach_nothing():
+    nlp, pipe, examples = make_initialized(TAG_DATA, **TAGGER)
     missing = Example(nlp.make_doc("We pay well"), nlp.make_doc("We pay well"))
-    empty = make_example(nlp, "We pay well", [])
-    assert pipe.update([missing])["multispan_tagger"] == pipe.update([empty])["multispan_tagger"]
+    assert pipe.update([missing])["multispan_tagger"] == 0
+    assert not any(gradient.any() for gradient in gradients_of(pipe))
+    mixed = pipe.update([examples[0], missing, *examples[1:]])
+    assert mixed["multispan_tagger"] == pytest.approx(pipe.update(examples)["multispan_tagger"])
+
+
+def test_heads_with_documents_of_their_own_learn_beside_each_other():
+    """Documents of one head's task are no documents without spans for the other."""
+    nlp = spacy.blank("en")
+    for key in ("a", "b"):
+        nlp.add_pipe("multispan_tagger", name=key, config={"spans_key": key})
+    examples = [make_example(nlp, "red and blue", [(0, 1, "X")], "a") for _ in range(6)]
+    examples.append(make_example(nlp, "red and blue", [(2, 3, "Y")], "b"))
+    with pytest.warns(SpansWarning, match="nothing is learned from them"):
+        optimizer = nlp.initialize(lambda: examples)
+    for _ in range(60):
+        nlp.update(examples, sgd=optimizer)
+    doc = nlp("red and blue")
+    assert [span.text for span in doc.spans["a"]] == ["red"]
+    assert [span.text for span in doc.spans["b"]] == ["blue"]
 
 
 # What numpy says of it is not ours to prevent.
