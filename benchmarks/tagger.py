@@ -128,7 +128,7 @@ def set_entities(docs: list[Any]) -> None:
 
 
 def score_dev(nlp: Any, system: str, gold: list[Any]) -> dict[str, Any]:
-    """All metrics at the threshold that is best on dev for strict F1."""
+    """All metrics, at the threshold that is best on dev for strict F1 and at the default one."""
     from _training import THRESHOLDS
     from spacy.training import Example
 
@@ -150,7 +150,8 @@ def score_dev(nlp: Any, system: str, gold: list[Any]) -> dict[str, Any]:
             if not isinstance(value, dict)
         }
     best = max(curve, key=lambda threshold: curve[threshold]["f"] or 0.0)
-    return {"threshold": best, "dev": curve[best], "untuned": curve[0.0]}
+    default = 0.5 if system == "spancat" else 0.0
+    return {"threshold": best, "dev": curve[best], "untuned": curve[default]}
 
 
 def keep_above(doc: Any, threshold: float) -> None:
