@@ -196,20 +196,21 @@ def check_candidates(candidates: Ragged, docs: Sequence[Doc]) -> Ragged:
     return to_ragged(listed, HOST)
 
 
-def keep_within_runs(candidates: Ragged, docs: Sequence[Doc], kept_key: str) -> Ragged:
-    """Leave out candidates that do not lie inside one run of `doc.spans[kept_key]`.
-
-    Documents without the key keep all of theirs; an empty group keeps none.
+def keep_within_runs(
+    candidates: Ragged, runs_of_docs: Sequence[IntArray | None], docs: Sequence[Doc]
+) -> Ragged:
+    """Leave out candidates that do not lie inside one run of their document.
 
     candidates (Ragged): Half-open offsets, one length per document.
+    runs_of_docs (Sequence): Runs of each document, (n_runs, 2); None leaves all its candidates.
     RETURNS (Ragged): In numpy.
     """
-    if not any(kept_key in doc.spans for doc in docs):
+    if all(runs is None for runs in runs_of_docs):
         return candidates
     listed = []
-    for doc, own in zip(docs, split_offsets(candidates), strict=True):
-        if len(own) and kept_key in doc.spans:
-            limits = run_limits(read_offsets(doc, kept_key), len(doc))
+    for doc, runs, own in zip(docs, runs_of_docs, split_offsets(candidates), strict=True):
+        if len(own) and runs is not None:
+            limits = run_limits(runs, len(doc))
             own = own[own[:, 1] <= limits[own[:, 0]]]
         listed.append(own)
     return to_ragged(listed, HOST)

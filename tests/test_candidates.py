@@ -13,6 +13,7 @@ from thinc.types import Ragged
 
 from spacy_spans import candidates as module
 from spacy_spans.errors import SettingsError, SpansError
+from spacy_spans.groups import read_offsets
 from spacy_spans.types import CandidateFunction
 
 from . import reference
@@ -391,6 +392,10 @@ def test_checking_nothing_at_all():
 # Adding and leaving out
 
 
+def runs_of(docs):
+    return [read_offsets(doc, "kept") if "kept" in doc.spans else None for doc in docs]
+
+
 def test_candidates_are_kept_only_within_one_run():
     docs = [
         write_spans(make_doc(5), "kept", [(0, 2), (3, 5)]),
@@ -400,20 +405,20 @@ def test_candidates_are_kept_only_within_one_run():
     ]
     candidates = build("length_candidates", max_length=3)(docs)
     every_span_of_two = [(0, 1), (0, 2), (1, 2)]
-    assert listed(module.keep_within_runs(candidates, docs, "kept")) == [
+    assert listed(module.keep_within_runs(candidates, runs_of(docs), docs)) == [
         [(0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5)],
         # Without the key nothing is left out; with an empty group everything.
         every_span_of_two,
         [],
         [],
     ]
-    assert module.keep_within_runs(candidates, docs, "other key") is candidates
-    assert listed(module.keep_within_runs(ragged_of([]), [], "kept")) == []
+    assert module.keep_within_runs(candidates, [None] * len(docs), docs) is candidates
+    assert listed(module.keep_within_runs(ragged_of([]), [], [])) == []
 
 
 def test_runs_that_touch_are_one_run():
     doc = write_spans(make_doc(4), "kept", [(0, 2), (2, 4)])
-    kept = module.keep_within_runs(ragged_of([[(0, 4), (1, 3)]]), [doc], "kept")
+    kept = module.keep_within_runs(ragged_of([[(0, 4), (1, 3)]]), runs_of([doc]), [doc])
     assert listed(kept) == [[(0, 4), (1, 3)]]
 
 

@@ -36,6 +36,20 @@ ARCHITECTURES = {
     "spacy-spans.MultispanTagger.v1": {"tok2vec": SMALL_TOK2VEC},
     "spacy-spans.WindowedTok2Vec.v1": {"tok2vec": SMALL_TOK2VEC},
 }
+PIECE_WINDOWS = {"@span_getters": "spacy-spans.piece_windows.v1"}
+# Architectures around an encoder, which is loaded at initialize.
+ENCODERS = {
+    "spacy-spans.TransformerModel.v1": {"name": "a", "get_spans": PIECE_WINDOWS},
+    "spacy-spans.Tok2VecTransformer.v1": {
+        "name": "a",
+        "get_spans": PIECE_WINDOWS,
+        "pooling": {"@layers": "reduce_mean.v1"},
+    },
+}
+SPAN_GETTERS: dict[str, dict] = {
+    "spacy-spans.piece_windows.v1": {},
+    "spacy-spans.kept_spans.v1": {},
+}
 CANDIDATES = {
     "spacy-spans.length_candidates.v1": {"max_length": 3},
     "spacy-spans.boundary_candidates.v1": {},
@@ -48,14 +62,15 @@ SCORERS = {"spacy-spans.spans_scorer.v1": {}}
 FACTORIES = {"span_enumerator": SpanEnumerator, "multispan_tagger": MultispanTagger}
 COMMANDS = {"spans"}
 TABLES = {
-    "spacy_architectures": ARCHITECTURES,
+    "spacy_architectures": ARCHITECTURES | ENCODERS,
+    "spacy_span_getters": SPAN_GETTERS,
     "spacy_misc": CANDIDATES | SCHEMES,
     "spacy_scorers": SCORERS,
     "spacy_factories": FACTORIES,
     "spacy_cli": COMMANDS,
 }
 # Groups whose names are called from a config: `spacy_misc` is `@misc`.
-CONFIG_GROUPS = ("spacy_architectures", "spacy_misc", "spacy_scorers")
+CONFIG_GROUPS = ("spacy_architectures", "spacy_misc", "spacy_scorers", "spacy_span_getters")
 REGISTERED = [
     (group.removeprefix("spacy_"), name, settings)
     for group in CONFIG_GROUPS
@@ -63,7 +78,7 @@ REGISTERED = [
 ]
 
 
-def build(registry, name, **settings):
+def build(registry, name, /, **settings):
     return spacy.registry.resolve({"it": {f"@{registry}": name, **settings}})["it"]
 
 

@@ -15,6 +15,7 @@ from spacy_spans.candidates import (
     read_boundary_scores,
     split_offsets,
 )
+from spacy_spans.kept import KeptRuns
 from spacy_spans.types import CandidateFunction, FloatArray, IntArray
 
 
@@ -27,6 +28,7 @@ class Listing:
     def __init__(self, function: CandidateFunction, kept_key: str | None) -> None:
         self.function = function
         self.kept_key = kept_key
+        self._kept = KeptRuns(kept_key, "their candidates are not restricted") if kept_key else None
 
     @property
     def is_learned(self) -> bool:
@@ -46,6 +48,15 @@ class Listing:
             candidates are learned.
         RETURNS (Ragged): In numpy; offsets (n, 2), (0, 2) for none.
         """
+        return self.within_kept(self._list(docs, boundary_scores), docs)
+
+    def within_kept(self, candidates: Ragged, docs: Sequence[Doc]) -> Ragged:
+        """Leave out candidates outside of kept runs. Warns once if no document has any."""
+        if self._kept is None:
+            return candidates
+        return keep_within_runs(candidates, self._kept.read(docs), docs)
+
+    def _list(self, docs: Sequence[Doc], boundary_scores: list[FloatArray] | None) -> Any:
         if self.is_learned:
             function: Any = self.function
             candidates: Ragged = function(docs, ops=HOST, boundary_scores=boundary_scores)
@@ -53,8 +64,6 @@ class Listing:
             candidates = self.function(docs, ops=HOST)
         if not is_own(self.function):
             candidates = check_candidates(candidates, docs)
-        if self.kept_key is not None:
-            candidates = keep_within_runs(candidates, docs, self.kept_key)
         return candidates
 
     def before_training(self, doc: Doc) -> IntArray | None:
@@ -62,7 +71,7 @@ class Listing:
 
         RAISES: What the candidate function raises where it reads what another component writes.
         """
-        return None if self.is_learned else split_offsets(self([doc], None))[0]
+        return None if self.is_learned else self._of_one(doc, None)
 
     @property
     def band(self) -> int | None:
@@ -72,5 +81,11 @@ class Listing:
 
     def of_predicted(self, doc: Doc, key: str) -> IntArray:
         """Candidates of a document that the component with this spans key has processed."""
-        scores = [read_boundary_scores(doc, key)] if self.is_learned else None
-        return split_offsets(self([doc], scores))[0]
+        return self._of_one(doc, [read_boundary_scores(doc, key)] if self.is_learned else None)
+
+    def _of_one(self, doc: Doc, boundary_scores: list[FloatArray] | None) -> IntArray:
+        listed = self._list([doc], boundary_scores)
+        # A single document may well have no runs, without a warning.
+        if self.kept_key is not None and self.kept_key in doc.spans:
+            listed = self.within_kept(listed, [doc])
+        return split_offsets(listed)[0]

@@ -345,6 +345,8 @@ class SpanEnumerator(SpansPipe):
         gold_offsets = [spans.offsets for spans in gold]
         if self.add_gold_candidates:
             candidates = add_candidates(candidates, gold_offsets)
+            # Outside of kept runs the encoder may have nothing to say.
+            candidates = self.listing.within_kept(candidates, docs)
         if self.negative_ratio is None:
             return candidates, None
         return sample_candidates(candidates, gold_offsets, ratio=self.negative_ratio)

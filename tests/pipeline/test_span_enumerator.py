@@ -685,7 +685,9 @@ def test_another_component_names_whose_boundary_scores_it_uses(key):
 
 @pytest.fixture(scope="module")
 def within_kept():
-    nlp = make_trained(within_kept=True, candidates_key="listed", threshold=0.0, steps=2)
+    with pytest.warns(SpansWarning, match=r"None of the 4 documents .*'kept_tokens'") as caught:
+        nlp = make_trained(within_kept=True, candidates_key="listed", threshold=0.0, steps=2)
+    assert len(caught) == 1
     return nlp
 
 
@@ -735,23 +737,44 @@ def test_kept_runs_are_ignored_unless_asked_for():
 
 
 def test_kept_runs_are_read_from_the_configured_key():
-    nlp = make_trained(within_kept=True, kept_key="mine")
+    with pytest.warns(SpansWarning, match="'mine'"):
+        nlp = make_trained(within_kept=True, kept_key="mine")
     doc = write_spans(nlp.make_doc(TEXTS[0]), "kept_tokens", [(0, 1)])
     assert found(nlp(doc)) == DATA[0][1]
     doc = write_spans(nlp.make_doc(TEXTS[0]), "mine", [(0, 3)])
     assert found(nlp(doc)) == [span for span in DATA[0][1] if span[1] <= 3]
 
 
-def test_training_within_kept_runs_still_learns_gold_outside_them():
+def test_a_misspelt_key_is_warned_of_once_and_names_the_keys_that_are_there():
+    nlp, pipe, _ = make_initialized(within_kept=True, kept_key="kept")
+    doc = write_spans(nlp.make_doc(TEXTS[0]), "kept_tokens", [(0, 1)])
+    with pytest.warns(SpansWarning, match=r"'kept'\] \(keys that are there: kept_tokens\)"):
+        nlp(doc)
+    nlp(TEXTS[0])
+    pipe.listing._kept.has_warned = False
+    nlp("")
+
+
+def test_training_within_kept_runs_learns_nothing_outside_them():
     nlp, _ = make_pipe(within_kept=True)
     examples = make_examples(nlp)
     for example in examples:
-        write_spans(example.predicted, "kept_tokens", [(0, 1)] if len(example.predicted) else [])
-    with pytest.warns(SpansWarning, match="7 of 7 gold spans"):
+        runs = [(0, min(4, len(example.predicted)))] if len(example.predicted) else []
+        write_spans(example.predicted, "kept_tokens", runs)
+    with pytest.warns(SpansWarning, match="3 of 7 gold spans"):
         nlp.initialize(lambda: examples)
-    assert train_on(nlp, examples)["span_enumerator"] < 0.01
-    # Documents without the key have all candidates.
-    assert set(found(nlp(TEXTS[0]))) >= set(DATA[0][1])
+    train_on(nlp, examples)
+    pipe = nlp.get_pipe("span_enumerator")
+    for example, (_, spans) in zip(examples, DATA, strict=True):
+        pipe(example.predicted)
+        assert found(example.predicted) == [span for span in spans if span[1] <= 4]
+
+
+def test_training_where_nothing_was_kept_learns_nothing():
+    nlp, _, examples = make_initialized(within_kept=True)
+    for example in examples:
+        write_spans(example.predicted, "kept_tokens", [])
+    assert nlp.update(examples, sgd=Adam(0.1))["span_enumerator"] == 0.0
 
 
 # pipe equals one by one
