@@ -174,7 +174,7 @@ def make_multispan_tagger(
     nlp: Language,
     name: str,
     model: Model,
-    scheme: Any,  # A named type here would be validated into a plain tuple.
+    scheme: Any,
     spans_key: str,
     layers: Literal["auto", "per_label", "shared"],
     discontinuous: bool | Literal["auto"],
@@ -208,4 +208,60 @@ def make_multispan_tagger(
         min_length=min_length,
         max_length=max_length,
         scorer=scorer,
+    )
+
+
+DEFAULT_PRUNED_TRANSFORMER = Config().from_str(
+    """
+[pruned_transformer]
+max_batch_items = 4096
+spans_keys = ["sc"]
+
+[pruned_transformer.set_extra_annotations]
+@annotation_setters = "spacy-transformers.null_annotation_setter.v1"
+
+[pruned_transformer.model]
+@architectures = "spacy-spans.PrunedTransformerModel.v1"
+name = "sentence-transformers/all-MiniLM-L6-v2"
+tokenizer_config = {"use_fast": true}
+transformer_config = {}
+gates = [2]
+keep_ratio = null
+threshold = 0.5
+train_keep_ratio = 0.3
+dropped = "pool"
+autocast = "auto"
+max_batch_pieces = 4096
+
+[pruned_transformer.model.get_spans]
+@span_getters = "spacy-spans.piece_windows.v1"
+max_pieces = 128
+overlap = 0
+"""
+)
+
+
+@Language.factory(
+    "pruned_transformer",
+    assigns=["doc._.trf_data"],
+    default_config=DEFAULT_PRUNED_TRANSFORMER["pruned_transformer"],
+)
+def make_pruned_transformer(
+    nlp: Language,
+    name: str,
+    model: Model,
+    set_extra_annotations: Callable,
+    max_batch_items: int,
+    spans_keys: list[str],
+) -> Any:
+    """Make a `transformer` whose gates learn from gold spans; see `PrunedTransformer`."""
+    from spacy_spans.pipeline.pruned_transformer import PrunedTransformer
+
+    return PrunedTransformer(
+        nlp.vocab,
+        model,
+        set_extra_annotations,
+        name=name,
+        max_batch_items=max_batch_items,
+        spans_keys=spans_keys,
     )

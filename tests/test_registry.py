@@ -40,6 +40,12 @@ PIECE_WINDOWS = {"@span_getters": "spacy-spans.piece_windows.v1"}
 # Architectures around an encoder, which is loaded at initialize.
 ENCODERS = {
     "spacy-spans.TransformerModel.v1": {"name": "a", "get_spans": PIECE_WINDOWS},
+    "spacy-spans.PrunedTransformerModel.v1": {"name": "a", "get_spans": PIECE_WINDOWS},
+    "spacy-spans.PrunedTok2VecTransformer.v1": {
+        "name": "a",
+        "get_spans": PIECE_WINDOWS,
+        "pooling": {"@layers": "reduce_mean.v1"},
+    },
     "spacy-spans.Tok2VecTransformer.v1": {
         "name": "a",
         "get_spans": PIECE_WINDOWS,
@@ -60,13 +66,15 @@ SCHEMES: dict[str, dict] = {
 }
 SCORERS = {"spacy-spans.spans_scorer.v1": {}}
 FACTORIES = {"span_enumerator": SpanEnumerator, "multispan_tagger": MultispanTagger}
+# Made with an encoder that has to be there, so not by default.
+ENCODER_FACTORIES = {"pruned_transformer"}
 COMMANDS = {"spans"}
 TABLES = {
     "spacy_architectures": ARCHITECTURES | ENCODERS,
     "spacy_span_getters": SPAN_GETTERS,
     "spacy_misc": CANDIDATES | SCHEMES,
     "spacy_scorers": SCORERS,
-    "spacy_factories": FACTORIES,
+    "spacy_factories": {*FACTORIES, *ENCODER_FACTORIES},
     "spacy_cli": COMMANDS,
 }
 # Groups whose names are called from a config: `spacy_misc` is `@misc`.

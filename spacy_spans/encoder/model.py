@@ -1,8 +1,8 @@
 """`spacy-spans.PrunedTransformerModel.v1`: wires the pruning encoder into the `transformer` pipe.
 
-It takes the place of `spacy-transformers.TransformerModel.v3`: tokenizer, alignment, storage and
-listeners are that one's, only the forward pass is another. Windows run in batches of like length,
-in bfloat16 where the machine has it, and gates, once trained, drop words between layers.
+It takes the place of `spacy-transformers.TransformerModel.v3`: storage and listeners are that
+one's, windows are cut by word pieces as in `spacy_spans.transformer`. They run in batches of like
+length, in bfloat16 where the machine has it, and gates, once trained, drop words between layers.
 """
 
 import contextlib
@@ -15,12 +15,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 from spacy.tokens import Doc
-from spacy_transformers.align import get_alignment, get_alignment_via_offset_mapping
 from spacy_transformers.data_classes import FullTransformerBatch, WordpieceBatch
 from spacy_transformers.layers import split_trf_batch, trfs2arrays
-from spacy_transformers.layers.transformer_model import TransformerModel, huggingface_tokenize
+from spacy_transformers.layers.transformer_model import TransformerModel
 from spacy_transformers.layers.transformer_model import init as init_transformer
-from spacy_transformers.truncate import truncate_oversize_splits
 from thinc.api import Model, chain
 from thinc.types import Floats2d, Ragged
 from transformers.modeling_outputs import BaseModelOutput
@@ -30,6 +28,7 @@ from spacy_spans.encoder.run import Encoded, Gates, Pruning, encode
 from spacy_spans.errors import SettingsError
 from spacy_spans.kernels.batching import length_batches
 from spacy_spans.torch_layer import layer_shim, torch_layer
+from spacy_spans.transformer import split_by_doc, tokenize
 from spacy_spans.types import FloatArray
 
 AUTOCAST = ("auto", "bfloat16", "none")
@@ -193,7 +192,8 @@ def _leave_to_encoder(model: Model, X: Any = None, Y: Any = None) -> Model:
 
 
 def _init(model: PrunedTransformerModel, X: Any = None, Y: Any = None) -> None:
-    init_transformer(model, X, Y)
+    # Without documents: the stock component gives one that nothing has run on.
+    init_transformer(model)
     n_layers = len(family_of(model.transformer).layers(model.transformer))
     gates = model.attrs["gates"]
     if gates and gates[-1] >= n_layers:
@@ -208,26 +208,22 @@ def _init(model: PrunedTransformerModel, X: Any = None, Y: Any = None) -> None:
 def _forward(
     model: PrunedTransformerModel, docs: list[Doc], is_train: bool
 ) -> tuple[FullTransformerBatch, Callable]:
-    spans, pieces, align = _tokenize(model, docs)
-    first_tokens, words = _number_words(align, pieces.input_ids.shape)
+    batch = tokenize(model, docs)
+    pieces = batch.wordpieces
+    first_tokens, words = _number_words(batch.align, pieces.input_ids.shape)
     encoder = model.transformer
     encoder.train(is_train)
     width = encoder.config.hidden_size
-    output = torch.zeros((*pieces.input_ids.shape, width), device=encoder.device)
+    hidden = torch.zeros((*pieces.input_ids.shape, width), device=encoder.device)
     parts: list[tuple[np.ndarray, Encoded]] = []
     run = partial(_run, model, pieces, words, is_train)
     for rows in length_batches(pieces.lengths, model.attrs["max_batch_pieces"]):
         encoded = run(rows)
-        output[torch.as_tensor(rows), : encoded.hidden.shape[1]] = encoded.hidden.detach()
+        hidden[torch.as_tensor(rows), : encoded.hidden.shape[1]] = encoded.hidden.detach()
         if is_train:
             parts.append((rows, encoded))
-    batch = FullTransformerBatch(
-        spans=spans,
-        wordpieces=pieces,
-        model_output=BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, output)),
-        align=align,
-    )
-    relevance = _relevance_of(model.relevance, spans) if is_train else None
+    output = BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
+    relevance = np.concatenate(model.relevance) if is_train and model.relevance else None
 
     def backprop(d_batch: FullTransformerBatch) -> list[Doc]:
         (d_output,) = d_batch.model_output.values()
@@ -243,7 +239,10 @@ def _forward(
         torch.autograd.backward(outputs, gradients)
         return docs
 
-    return batch, backprop
+    full = FullTransformerBatch(
+        batch.spans, pieces, output, batch.align, cached_doc_data=split_by_doc(batch, output)
+    )
+    return full, backprop
 
 
 def _run(
@@ -300,21 +299,6 @@ def _computes_bfloat16(device: str) -> bool:
     return device == "cpu" and supported is not None and bool(supported())
 
 
-def _tokenize(model: PrunedTransformerModel, docs: list[Doc]) -> tuple[Any, WordpieceBatch, Any]:
-    """Windows, their pieces and which pieces each token has, as the stock architecture does."""
-    tokenizer = model.tokenizer
-    nested = model.attrs["get_spans"](docs)
-    flat = [span for spans in nested for span in spans]
-    encoding = huggingface_tokenize(tokenizer, [span.text for span in flat])
-    pieces = WordpieceBatch.from_batch_encoding(encoding)
-    if "offset_mapping" in encoding:
-        align = get_alignment_via_offset_mapping(flat, encoding["offset_mapping"])
-    else:
-        align = get_alignment(flat, pieces.strings, tokenizer.all_special_tokens)
-    pieces, align = truncate_oversize_splits(pieces, align, tokenizer.model_max_length)
-    return nested, pieces, align
-
-
 def _number_words(align: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """First token of each window, counting the batch's tokens, and the number of each piece's
     token in its window, -1 for pieces of none.
@@ -326,19 +310,6 @@ def _number_words(align: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.nd
     far = len(lengths)
     first_tokens = np.where(token_of < 0, far, token_of).min(axis=1, initial=far)
     return first_tokens, np.where(token_of < 0, -1, token_of - first_tokens[:, None])
-
-
-def _relevance_of(relevance: list[FloatArray] | None, spans: Any) -> FloatArray | None:
-    """Of the tokens that windows cover, which is what the alignment counts."""
-    if relevance is None:
-        return None
-    parts = [np.zeros(0, "f")]
-    for own, windows in zip(relevance, spans, strict=True):
-        covered = np.zeros(len(own), dtype=bool)
-        for window in windows:
-            covered[window.start : window.end] = True
-        parts.append(own[covered])
-    return np.concatenate(parts)
 
 
 def _gate_loss(
