@@ -35,7 +35,6 @@ from spacy_spans.pipeline.tagging import (
     Batch,
     append_mentions,
     decode,
-    decode_fragments,
     encode,
     find_fragments,
     join_links,
@@ -199,10 +198,10 @@ class MultispanTagger(SpansPipe):
         offsets, labels, values = decode(layout, scores, edges, batch)
         fragments, joined = np.zeros((0, 2), dtype=np.int64), []
         if layout.links:
-            fragments, fragment_values = decode_fragments(layout, scores, edges, batch)
+            fragments = find_fragments(layout, scores, edges, batch)
             pairs = list_pairs(fragments, batch, self.max_gap)
             likely = self._score_pairs(layout.link_features(rows), fragments, pairs)
-            joined = join_links(pairs, likely, fragment_values)
+            joined = join_links(pairs, likely)
         return self._within_limits(*append_mentions(offsets, labels, values, fragments, joined))
 
     def _score_pairs(self, features: Any, fragments: Any, pairs: Any) -> FloatArray:

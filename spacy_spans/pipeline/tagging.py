@@ -4,6 +4,7 @@ Tokens of a batch are counted end to end. Nothing here knows spaCy or the model.
 """
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from spacy_spans.kernels.decoding import select_flat
 from spacy_spans.kernels.fragments import linked_sets, pair_fragments
 from spacy_spans.kernels.losses import sigmoid
 from spacy_spans.kernels.schemes import (
+    OUTSIDE,
     BoolArray,
     TagTable,
     decode_boundaries,
@@ -36,6 +38,8 @@ from spacy_spans.types import FloatArray, IntArray, Integers, LongArray
 
 # From this probability on a start, an end or a link is there.
 EVEN = 0.5
+# Taken from the score of O, as a logarithm, where fragments are looked for.
+FRAGMENT_RECALL = 2.0
 # Tag scores that one chain holds; it takes some ten times as many numbers to work on them.
 SCORES_PER_CHAIN = 1 << 20
 
@@ -136,21 +140,14 @@ def decode(
     return spans, layout.label_at(layers, within).astype("i"), values
 
 
-def decode_fragments(
-    layout: TagLayout, rows: FloatArray, edges: FloatArray, batch: Batch
-) -> tuple[LongArray, DoubleArray]:
-    """Find fragments of discontinuous mentions: offsets in tokens of the batch, probabilities."""
-    spans, _, _, values = _decode_chain(
-        FRAGMENT_TABLE, layout.fragment_scores(rows), layout.fragment_edges(edges), batch
-    )
-    return spans, values
-
-
 def find_fragments(
     layout: TagLayout, rows: FloatArray, edges: FloatArray, batch: Batch
 ) -> LongArray:
-    """As `decode_fragments`, without probabilities, for training."""
-    scores = layout.fragment_scores(rows)
+    """Find what may be fragments of discontinuous mentions, rather too many than too few: links
+    decide, and learn from the same proposals. Offsets in tokens of the batch. Shape (n, 2).
+    """
+    scores = layout.fragment_scores(rows).astype(np.float64)
+    scores[..., OUTSIDE] -= FRAGMENT_RECALL
     return _best_spans(FRAGMENT_TABLE, scores, layout.fragment_edges(edges), batch)[0]
 
 
@@ -173,30 +170,21 @@ def link_offsets(fragments: LongArray, pairs: LongArray) -> LongArray:
 
 
 def join_links(
-    pairs: LongArray, probabilities: npt.NDArray[Any], fragment_values: npt.NDArray[Any]
+    pairs: LongArray, probabilities: npt.NDArray[Any]
 ) -> list[tuple[int, list[int], float]]:
     """Put mentions together from links.
 
     pairs (ndarray): Rows of fragments. Shape (n_pairs, 2).
     probabilities (ndarray): Of each label for each pair. Shape (n_pairs, n_labels).
-    fragment_values (ndarray): Probability of each fragment. Shape (n_fragments,).
-    RETURNS (list): Label, rows of fragments, and score: the product of the probabilities of the
-        fragments and of their links.
+    RETURNS (list): Label, rows of fragments, and score: the probability of the least likely link.
     """
     found = []
     for label in range(probabilities.shape[1]):
         linked = probabilities[:, label] >= EVEN
-        value_of = {
-            (one, other): value
-            for (one, other), value in zip(
-                pairs[linked].tolist(), probabilities[linked, label].tolist(), strict=True
-            )
-        }
+        own = (map(tuple, pairs[linked].tolist()), probabilities[linked, label].tolist())
+        value_of = dict(zip(*own, strict=True))
         for members in linked_sets(pairs[linked]):
-            value = float(np.prod(fragment_values[members]))
-            for i, one in enumerate(members):
-                for other in members[i + 1 :]:
-                    value *= value_of[one, other]
+            value = min(value_of[pair] for pair in combinations(members, 2))
             found.append((label, members, value))
     return found
 

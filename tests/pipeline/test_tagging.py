@@ -13,8 +13,8 @@ from spacy_spans.kernels.schemes import BIO, BIOES, BOUNDARY, IO
 from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, TagLayout
 from spacy_spans.pipeline.tagging import (
     decode,
-    decode_fragments,
     encode,
+    find_fragments,
     join_links,
     link_offsets,
     link_targets,
@@ -107,14 +107,13 @@ def found_mentions(layout, targets, batch, max_gap):
     one_span = zip(labels.tolist(), spans.tolist(), strict=True)
     found = [(label, [tuple(span)]) for label, span in one_span]
     if layout.links:
-        fragments, values = decode_fragments(layout, rows, edges, batch)
+        fragments = find_fragments(layout, rows, edges, batch)
         assert fragments.tolist() == targets.fragments.tolist()
-        assert np.all(values > 0.99)
         pairs = list_pairs(fragments, batch, max_gap)
         probabilities = link_targets(pairs, targets.links, layout.n_labels)
         # Not a link is left out.
         assert probabilities.sum() == len(targets.links)
-        for label, members, value in join_links(pairs, probabilities, values):
+        for label, members, value in join_links(pairs, probabilities):
             assert value > 0.99
             found.append((label, [tuple(fragments[row].tolist()) for row in members]))
     moved = []
@@ -320,16 +319,19 @@ def test_values_are_the_share_of_paths_with_the_span(name, lengths, seed):
         for (start, end), label in zip(spans.tolist(), labels.tolist(), strict=True)
     ]
     np.testing.assert_allclose(values, expected, atol=1e-9)
-    if layout.links:
-        found, values = decode_fragments(layout, rows, edges, batch)
-        chain = make_chain(
-            FRAGMENT_TABLE,
-            rows[:, None, : layout.n_fragment_scores],
-            layout.fragment_edges(edges),
-            batch.is_first,
-        )
-        own = reference.span_shares("bio", 1, chain, 0)
-        np.testing.assert_allclose(values, [own[a, b, 0] for a, b in found.tolist()], atol=1e-9)
+
+
+def test_fragments_are_rather_proposed_than_missed():
+    """O is taken by 2 less than its score, as a logarithm."""
+    layout = TagLayout(BIO, 1, shared=False, links=True)
+    batch = make_batch([3])
+    edges = np.zeros(layout.n_edges, dtype="f")
+    rows = np.zeros((3, layout.n_scores), dtype="f")
+    for outside, expected in ((1.9, [[0, 1], [2, 3]]), (2.1, [])):
+        rows[:, 0] = outside
+        rows[1, 0] = 9.0
+        rows[:, 2] = -9.0
+        assert find_fragments(layout, rows, edges, batch).tolist() == expected
 
 
 @settings(max_examples=60, deadline=None)
@@ -370,18 +372,11 @@ def test_boundary_values_by_hand():
 def test_join_links_by_hand():
     pairs = np.asarray([[0, 1], [0, 2], [1, 2], [2, 3]])
     probabilities = np.asarray([[0.9, 0.4], [0.8, 0.5], [0.5, 0.1], [0.49, 0.6]])
-    values = np.asarray([1.0, 0.5, 0.8, 0.25])
-    expected = [
-        # All three linked with the first label; with the second, two pairs that share one.
-        (0, [0, 1, 2], 1.0 * 0.5 * 0.8 * 0.9 * 0.8 * 0.5),
-        (1, [0, 2], 1.0 * 0.8 * 0.5),
-        (1, [2, 3], 0.8 * 0.25 * 0.6),
-    ]
-    found = join_links(pairs, probabilities, values)
-    assert [row[:2] for row in found] == [row[:2] for row in expected]
-    assert [row[2] for row in found] == pytest.approx([row[2] for row in expected])
-    assert join_links(pairs, 0 * probabilities, values) == []
-    assert join_links(pairs[:0], probabilities[:0], values[:0]) == []
+    # All three linked with the first label; with the second, two pairs that share one.
+    expected = [(0, [0, 1, 2], 0.5), (1, [0, 2], 0.5), (1, [2, 3], 0.6)]
+    assert join_links(pairs, probabilities) == expected
+    assert join_links(pairs, 0 * probabilities) == []
+    assert join_links(pairs[:0], probabilities[:0]) == []
 
 
 def test_pairs_and_their_targets_by_hand():
