@@ -27,7 +27,8 @@ from spacy_spans.groups import write_group
 from spacy_spans.kernels.losses import log_share, rarity_bias, sigmoid
 from spacy_spans.kernels.schemes import TagScheme, overlap_across
 from spacy_spans.pipeline.span_settings import check_tagger_settings
-from spacy_spans.pipeline.spans_pipe import SpansPipe, check_upstream
+from spacy_spans.pipeline.spans_pipe import SpansPipe
+from spacy_spans.pipeline.stored_pipe import check_upstream
 from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, MAX_SHARED_TAGS, TagLayout
 from spacy_spans.pipeline.tag_loss import link_loss, tag_loss
 from spacy_spans.pipeline.tag_report import TagReport

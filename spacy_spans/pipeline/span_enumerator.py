@@ -40,7 +40,8 @@ from spacy_spans.pipeline.listing import Listing
 from spacy_spans.pipeline.reach import Reach
 from spacy_spans.pipeline.span_loss import boundary_loss, candidate_loss
 from spacy_spans.pipeline.span_settings import check_settings
-from spacy_spans.pipeline.spans_pipe import SpansPipe, check_upstream
+from spacy_spans.pipeline.spans_pipe import SpansPipe
+from spacy_spans.pipeline.stored_pipe import check_upstream
 from spacy_spans.torch_layer import layer_shim
 from spacy_spans.types import CandidateFunction, FloatArray, IntArray, SpanArrays
 

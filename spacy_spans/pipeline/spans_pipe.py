@@ -1,37 +1,14 @@
 """What every component that learns labelled spans from a `doc.spans` key shares."""
 
-import math
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Any
 
-import srsly
-from spacy import util
-from spacy.language import Language
-from spacy.pipeline import TrainablePipe
-from spacy.tokens import Doc
 from spacy.training import Example
 from spacy.vocab import Vocab
 from thinc.api import Model
 
-from spacy_spans.alignment import count_keys
-from spacy_spans.errors import DataError, SettingsError, SpansError, SpansWarning
-
-
-@contextmanager
-def _naming_what_is_damaged(what: str) -> Iterator[None]:
-    try:
-        yield
-    # What msgpack, JSON, thinc and this package raise on data that is cut off, altered or foreign.
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise DataError(
-            f"{what} cannot be read: {error}. It is damaged, or was saved with other [model] "
-            "settings: copy the pipeline again, restore the config it was trained with, or train "
-            "again."
-        ) from error
+from spacy_spans.errors import DataError, SettingsError, SpansError
+from spacy_spans.pipeline.stored_pipe import StoredPipe, no_spans_message
 
 
 def _check_label(label: Any) -> None:
@@ -42,28 +19,10 @@ def _check_label(label: Any) -> None:
         )
 
 
-def check_upstream(model: Model, docs: Sequence[Doc], name: str) -> None:
-    """Raise SpansError when a listener has nothing to listen to.
-
-    Stock listeners then hand out zeros without a word, from which no span would be found.
-    """
-    layers = {node.name for node in model.walk()}
-    docs = [doc for doc in docs if len(doc)]
-    if ("tok2vec-listener" in layers and any(doc.tensor.size == 0 for doc in docs)) or (
-        "transformer-listener" in layers and any(doc._.trf_data is None for doc in docs)
-    ):
-        raise SpansError(
-            f"{name!r} listens to a tok2vec or transformer component, but that has not run on this "
-            "document. Put it earlier in the pipeline, do not disable it, and where "
-            f"{name!r} is among [training] annotating_components, list it there too."
-        )
-
-
-class SpansPipe(TrainablePipe):
+class SpansPipe(StoredPipe):
     """A trainable pipe with labels, a spans key, and settings that may change after training.
 
-    `cfg` holds the labels and these settings. They are read when they are needed, because
-    `spacy find-threshold` rewrites them in place.
+    `cfg` holds the labels and these settings.
     """
 
     def __init__(self, vocab: Vocab, model: Model, name: str, settings: dict[str, Any]) -> None:
@@ -71,11 +30,7 @@ class SpansPipe(TrainablePipe):
         settings (dict): With at least `spans_key`, `threshold` and `label_thresholds`; stored with
             the weights once changed.
         """
-        self.vocab = vocab
-        self.model = model
-        self.name = name
-        self.cfg: dict[str, Any] = {"labels": [], **settings}
-        self._configured = deepcopy(settings)
+        super().__init__(vocab, model, name, settings, learned={"labels": []})
 
     @property
     def key(self) -> str:
@@ -121,8 +76,10 @@ class SpansPipe(TrainablePipe):
         """Whether the layers above the token vectors have weights."""
         raise NotImplementedError
 
-    def check_settings(self) -> None:
-        """Raise SettingsError on settings out of range."""
+    @property
+    def score_prefix(self) -> str:
+        """What the names of its scores begin with."""
+        return f"spans_{self.key}_"
 
     def thresholds(self) -> list[float]:
         """The threshold of each label. RAISES (SettingsError): For one of an unknown label."""
@@ -142,14 +99,6 @@ class SpansPipe(TrainablePipe):
                 "or call nlp.initialize() with examples first."
             )
 
-    def check_loss(self, loss: float) -> None:
-        """Raise SpansError when the loss is not a number any more."""
-        if not math.isfinite(loss):
-            raise SpansError(
-                f"The loss of {self.name!r} is {loss}: training has diverged. Lower the learning "
-                "rate (or learn_rate_factor), warm it up for longer, or clip gradients."
-            )
-
     def set_labels(self, examples: Iterable[Example], labels: Iterable[str] | None) -> None:
         """Add the given labels, or else all in the examples.
 
@@ -160,7 +109,7 @@ class SpansPipe(TrainablePipe):
         if isinstance(labels, str):
             raise SettingsError(f"Got labels = {labels!r}. Expected a list of strings.")
         if not any(self.key in example.reference.spans for example in examples):
-            raise SpansError(self._no_spans_message(examples))
+            raise SpansError(no_spans_message(examples, [self.key], self.name, "spans_key"))
         if labels is None:
             groups = (example.reference.spans.get(self.key, ()) for example in examples)
             labels = sorted({span.label_ for group in groups for span in group})
@@ -175,96 +124,8 @@ class SpansPipe(TrainablePipe):
                 "Add annotations, or give labels."
             )
 
-    def _no_spans_message(self, examples: Sequence[Example]) -> str:
-        keys = count_keys(examples)
-        present = ", ".join(f"{key!r} ({n} documents)" for key, n in sorted(keys.items()))
-        return (
-            f"No training document has doc.spans[{self.key!r}]. Keys that are there: "
-            f"{present or 'none'}. Set spans_key of {self.name!r} to one of these, or write the "
-            "annotations under the key with `spacy spans convert --spans-key`."
-        )
-
-    def warn_of_shared_key(self, nlp: Language | None) -> None:
-        """Warn when another component writes spans to the same key: the later one would win."""
-        pipes = nlp.pipeline if nlp is not None else []
-        same = [
-            name
-            for name, pipe in pipes
-            if pipe is not self and getattr(pipe, "key", None) == self.key
-        ]
-        if same:
-            message = (
-                f"{self.name} and {', '.join(same)} all write doc.spans[{self.key!r}]: the last of "
-                "them overwrites the others. Give each a spans_key of its own."
-            )
-            warnings.warn(SpansWarning(message), stacklevel=3)
-
-    def follow_key_in_score_weights(
-        self, nlp: Language | None, weights: dict[str, float | None]
-    ) -> None:
-        """Weigh the scores of the key in use: the weights of a factory are fixed when it is
-        registered, when no key is known yet.
-
-        weights (dict): Weight of each score, without the prefix `spans_{key}_`.
-        """
-        if nlp is None or self.name not in nlp.component_names:
-            return
-        named = {f"spans_{self.key}_{score}": weight for score, weight in weights.items()}
-        meta = nlp.get_pipe_meta(self.name)
-        stale = set(meta.default_score_weights or {}) - set(named)
-        # spaCy offers no other way to give one instance its own default weights.
-        nlp._pipe_meta[self.name] = replace(meta, default_score_weights=named, scores=list(named))
-        # Weights of the default key are switched off, unless another component has that key: a
-        # score that nothing computes would stop the training. They cannot just be removed, since
-        # spaCy adds them again whenever the pipeline is loaded.
-        others = [pipe for name, pipe in nlp.pipeline if name != self.name]
-        if not any(f"spans_{getattr(pipe, 'key', None)}_f" in stale for pipe in others):
-            nlp._config["training"].setdefault("score_weights", {}).update(dict.fromkeys(stale))
-
-    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Serialise labels, settings that were changed, vocab and weights."""
-        serialize: dict[str, Any] = {
-            "cfg": lambda: srsly.json_dumps(self._stored_cfg()),
-            "vocab": lambda: self.vocab.to_bytes(exclude=exclude),
-            "model": self.model.to_bytes,
-        }
-        return util.to_bytes(serialize, exclude)
-
-    def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> "SpansPipe":
-        """Load what `to_bytes` made. RAISES (DataError): On weights that do not fit."""
-        deserialize: dict[str, Any] = {
-            "cfg": lambda data: self._restore_cfg(srsly.json_loads(data)),
-            "vocab": lambda data: self.vocab.from_bytes(data, exclude=exclude),
-            "model": self.model.from_bytes,
-        }
-        with _naming_what_is_damaged(f"The stored bytes of {self.name!r}"):
-            util.from_bytes(bytes_data, deserialize, exclude)
-        self._check_loaded()
-        return self
-
-    def to_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> None:
-        """Write labels, settings that were changed, vocab and weights to a folder."""
-        serialize: dict[str, Any] = {
-            "cfg": lambda p: srsly.write_json(p, self._stored_cfg()),
-            "vocab": lambda p: self.vocab.to_disk(p, exclude=exclude),
-            "model": self.model.to_disk,
-        }
-        util.to_disk(path, serialize, exclude)
-
-    def from_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> "SpansPipe":
-        """Load what `to_disk` wrote. RAISES (DataError): On weights that do not fit."""
-        deserialize: dict[str, Any] = {
-            "cfg": lambda p: self._restore_cfg(srsly.read_json(p)),
-            "vocab": lambda p: self.vocab.from_disk(p, exclude=exclude),
-            "model": lambda p: self.model.from_bytes(p.read_bytes()),
-        }
-        with _naming_what_is_damaged(f"A file in {str(path)!r} (model, cfg or vocab)"):
-            util.from_disk(path, deserialize, exclude)
-        self._check_loaded()
-        return self
-
     def _check_loaded(self) -> None:
-        self.check_settings()
+        super()._check_loaded()
         n_outputs = self.model.maybe_get_dim("nO")
         if n_outputs is not None and n_outputs != self.n_classes:
             raise DataError(
@@ -272,23 +133,3 @@ class SpansPipe(TrainablePipe):
                 f"loss make {self.n_classes}. Restore the settings it was trained with (such as "
                 "`loss`, or those of [model]), or train again."
             )
-
-    def _stored_cfg(self) -> dict[str, Any]:
-        """What was learned, and each setting changed since the config, with both values."""
-        changed = {
-            key: {"config": configured, "value": self.cfg[key]}
-            for key, configured in self._configured.items()
-            if self.cfg[key] != configured
-        }
-        learned = {key: value for key, value in self.cfg.items() if key not in self._configured}
-        return {**learned, "changed": changed}
-
-    def _restore_cfg(self, stored: dict[str, Any]) -> None:
-        """Apply stored changes, except to settings that the config has changed since: what is
-        written in the config of a saved pipeline, or given when it is loaded, has the last word.
-        """
-        changed = stored.pop("changed")
-        self.cfg = {"labels": [], **stored, **deepcopy(self._configured)}
-        for key, change in changed.items():
-            if self._configured.get(key) == change["config"]:
-                self.cfg[key] = change["value"]
