@@ -127,6 +127,21 @@ def gold_spans(example: Example, key: str, label_ids: Mapping[str, int]) -> Gold
     return GoldSpans(offsets[aligned], spans[aligned, 2], misaligned)
 
 
+def gold_ranges(example: Example, keys: Sequence[str]) -> IntArray:
+    """Where on the tokens of `example.predicted` there are gold spans, whatever their label.
+
+    Fragments of a mention count one by one. Tokens that a span covers in part count whole.
+
+    keys (Sequence[str]): Keys of the reference's spans; a missing one gives none.
+    RETURNS (ndarray): Half-open offsets, each once, in order. Shape (n, 2), int32.
+    """
+    found = [np.zeros((0, 2), dtype="i")]
+    for key in keys:
+        labels = {span.label_: 0 for span in example.reference.spans.get(key, ())}
+        found.append(gold_mentions(example, key, labels, "expand").offsets)
+    return np.unique(np.concatenate(found), axis=0)
+
+
 def join_gold(gold: Sequence[GoldSpans], doc_lengths: Sequence[int]) -> tuple[IntArray, IntArray]:
     """Gold of documents laid end to end: offsets (n, 2) into all their tokens, and labels (n,)."""
     counts = [len(spans.offsets) for spans in gold]

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
 import torch
+from spacy.attrs import IDS as SPACY_FLAGS
 from spacy.tokens import Doc
 from thinc.api import ArgsKwargs, Dropout, Model, chain, list2ragged, torch2xp, xp2torch
 from thinc.types import Floats1d, Floats2d, Ragged
@@ -15,8 +17,12 @@ from spacy_spans.modules.fragment_linker import FragmentLinker
 from spacy_spans.modules.span_classifier import SpanClassifier
 from spacy_spans.modules.tag_projector import TagProjector
 from spacy_spans.modules.token_projector import TokenProjector
+from spacy_spans.modules.token_scorer import TokenScorer
 from spacy_spans.torch_layer import ModuleBuilder, layer_shim, replace_module, torch_layer
 from spacy_spans.windowed import windowed
+
+# The logit of what needs no learning.
+SURE = 10.0
 
 
 def build_span_enumerator_v1(
@@ -107,6 +113,61 @@ def build_multispan_tagger_v1(
     )
 
 
+def build_token_pruner_v1(
+    tok2vec: Model[list[Doc], list[Floats2d]],
+    context_window: int = 2,
+    learn_rate_factor: float = 1.0,
+) -> Model[list[Doc], Floats2d]:
+    """Score how likely each token is to be needed.
+
+    To save the work of an encoder, `tok2vec` should be cheap and not listen to it.
+
+    tok2vec (Model): Token vectors.
+    context_window (int): Tokens on each side that a token sees before it is scored; 0 for none.
+    learn_rate_factor (float): Multiplies the optimizer's learning rate for the layers above
+        `tok2vec`.
+    RETURNS (Model): From documents to one logit per token, (n_tokens, 1).
+    RAISES (SettingsError): On settings out of range.
+    """
+    if context_window < 0 or learn_rate_factor <= 0:
+        raise SettingsError(
+            f"Got context_window = {context_window}, learn_rate_factor = {learn_rate_factor}. "
+            "Expected at least 0, above 0."
+        )
+    scorer = torch_layer(
+        "token_scorer",
+        partial(_build_scorer, window=context_window),
+        _ragged_to_torch,
+        _floats_from_torch,
+        init=partial(_init_projector, token_width=1),
+        learn_rate_factor=learn_rate_factor,
+    )
+    model: Model = chain(tok2vec, list2ragged(), Dropout(), scorer)
+    model.set_ref("tok2vec", tok2vec)
+    model.set_ref("scorer", scorer)
+    return model
+
+
+def build_lexical_token_pruner_v1(
+    drop_stop_words: bool = True, drop_punctuation: bool = True
+) -> Model[list[Doc], Floats2d]:
+    """Score tokens without any training: stop words, punctuation and white space are not needed.
+
+    A weak criterion, for where there are no labels: on token-level tasks it costs many times what a
+    learned one does at the same share of tokens.
+
+    drop_stop_words (bool): Score the language's stop words low.
+    drop_punctuation (bool): Score punctuation low.
+    RETURNS (Model): From documents to one logit per token, (n_tokens, 1), which says yes or no.
+    """
+    return Model(
+        "lexical_token_pruner",
+        _forward_lexical,
+        attrs={"drop_stop_words": drop_stop_words, "drop_punctuation": drop_punctuation},
+        dims={"nO": 1},
+    )
+
+
 def build_windowed_tok2vec_v1(
     tok2vec: Model[list[Doc], list[Floats2d]], window: int = 4096
 ) -> Model[list[Doc], list[Floats2d]]:
@@ -129,6 +190,10 @@ def build_windowed_tok2vec_v1(
 
 def _build_projector(n_in: int, n_out: int, *, hidden: int, window: int) -> TokenProjector:
     return TokenProjector(n_in, hidden, window)
+
+
+def _build_scorer(n_in: int, n_out: int, *, window: int) -> TokenScorer:
+    return TokenScorer(n_in, window)
 
 
 def _build_classifier(n_in: int, n_out: int, *, hidden: int) -> SpanClassifier:
@@ -220,6 +285,16 @@ def _init_projector(
 def _init_classifier(model: Model, X: Any = None, Y: Any = None) -> Model:
     layer_shim(model).build_module(model.get_dim("nI"), model.get_dim("nO"))
     return model
+
+
+def _forward_lexical(model: Model, docs: list[Doc], is_train: bool) -> tuple[Floats2d, Callable]:
+    flags = [SPACY_FLAGS["IS_SPACE"]]
+    flags += [SPACY_FLAGS["IS_STOP"]] * model.attrs["drop_stop_words"]
+    flags += [SPACY_FLAGS["IS_PUNCT"]] * model.attrs["drop_punctuation"]
+    rows = [doc.to_array(flags).reshape(len(doc), len(flags)) for doc in docs]
+    dropped = np.concatenate([np.zeros((0, len(flags)), dtype=np.uint64), *rows]).any(axis=1)
+    logits = np.where(dropped, -SURE, SURE).astype("f").reshape(-1, 1)
+    return model.ops.asarray2f(cast(Floats2d, logits)), lambda d_logits: docs
 
 
 def _forward_tokens(

@@ -265,3 +265,87 @@ def make_pruned_transformer(
         max_batch_items=max_batch_items,
         spans_keys=spans_keys,
     )
+
+
+DEFAULT_TOKEN_PRUNER = Config().from_str(
+    """
+[token_pruner]
+kept_key = "kept_tokens"
+spans_keys = ["sc"]
+context = 1
+min_run = 1
+always_keep = []
+keep_sentence_starts = false
+positive_weight = 1.0
+
+[token_pruner.policy]
+@misc = "spacy-spans.threshold_policy.v1"
+threshold = 0.5
+
+[token_pruner.model]
+@architectures = "spacy-spans.TokenPruner.v1"
+context_window = 2
+learn_rate_factor = 1.0
+
+# Half the depth of the other components': what it costs is taken off what it saves.
+[token_pruner.model.tok2vec]
+@architectures = "spacy.Tok2Vec.v2"
+
+[token_pruner.model.tok2vec.embed]
+@architectures = "spacy.MultiHashEmbed.v2"
+width = 96
+rows = [5000, 1000, 2500, 1000]
+attrs = ["NORM", "PREFIX", "SUFFIX", "SHAPE"]
+include_static_vectors = false
+
+[token_pruner.model.tok2vec.encode]
+@architectures = "spacy.MaxoutWindowEncoder.v2"
+width = 96
+window_size = 1
+maxout_pieces = 3
+depth = 2
+"""
+)
+
+
+@Language.factory(
+    "token_pruner",
+    assigns=["doc.spans"],
+    default_config=DEFAULT_TOKEN_PRUNER["token_pruner"],
+    # Of the default key; at initialize they follow the key in use.
+    default_score_weights={
+        "kept_tokens_f": 1.0,
+        "kept_tokens_token_recall": 0.0,
+        "kept_tokens_keep_ratio": 0.0,
+        "kept_tokens_span_recall": 0.0,
+    },
+)
+def make_token_pruner(
+    nlp: Language,
+    name: str,
+    model: Model,
+    policy: Any,
+    kept_key: str,
+    spans_keys: list[str],
+    context: int,
+    min_run: int,
+    always_keep: list[str],
+    keep_sentence_starts: bool,
+    positive_weight: float,
+) -> Any:
+    """Make a component that chooses the tokens worth encoding; see `TokenPruner`."""
+    from spacy_spans.pipeline.token_pruner import TokenPruner
+
+    return TokenPruner(
+        nlp.vocab,
+        model,
+        policy,
+        name,
+        kept_key=kept_key,
+        spans_keys=spans_keys,
+        context=context,
+        min_run=min_run,
+        always_keep=always_keep,
+        keep_sentence_starts=keep_sentence_starts,
+        positive_weight=positive_weight,
+    )

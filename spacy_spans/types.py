@@ -26,6 +26,16 @@ class CandidateFunction(Protocol):
     def __call__(self, docs: Iterable[Doc], *, ops: Ops | None = None) -> Ragged: ...
 
 
+class TokenPolicy(Protocol):
+    """Choose the tokens of one document to keep.
+
+    scores (ndarray): A probability for each token. Shape (n_tokens,).
+    RETURNS (ndarray): A mask. The same shape.
+    """
+
+    def __call__(self, scores: FloatArray, /) -> npt.NDArray[np.bool_]: ...
+
+
 class SpanArrays(NamedTuple):
     """Labelled spans of one document.
 

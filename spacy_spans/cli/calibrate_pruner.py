@@ -1,0 +1,54 @@
+"""`python -m spacy spans calibrate-pruner`: a thin shell over spacy_spans.calibration."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spacy_spans.cli._shared import exit_on_error, import_code, use_gpu
+from spacy_spans.files import check_writable, write_json
+
+
+def calibrate_pruner_cli(
+    pipeline: Annotated[Path, typer.Argument(help="Folder of a trained pipeline")],
+    data: Annotated[
+        Path, typer.Argument(help="Gold it was not trained on: a .spacy file, or a folder")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the pipeline with its threshold")
+    ],
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", help="The pruner, where there are several")
+    ] = None,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Also write the report to this file, as JSON")
+    ] = None,
+    gpu_id: Annotated[int, typer.Option("--gpu-id", "-g", help="GPU to use, -1 for the CPU")] = -1,
+    code: Annotated[
+        Path | None, typer.Option("--code", "-c", help="Python file to import first")
+    ] = None,
+) -> None:
+    """Fit the threshold of a token_pruner that is to keep a share of whole spans.
+
+    The pruner needs the policy spacy-spans.recall_target_policy.v1. Also shows what other shares
+    would cost in tokens kept.
+    """
+    with exit_on_error("Cannot calibrate"):
+        from spacy_spans import calibration, viz
+        from spacy_spans.readers import read_docbin
+
+        inputs = [pipeline, data, *([code] if code else [])]
+        # A file of the new folder stands for all of them.
+        output.mkdir(parents=True, exist_ok=True)
+        check_writable(output / "config.cfg", inputs=inputs)
+        if json_path is not None:
+            check_writable(json_path, inputs=inputs)
+        use_gpu(gpu_id)
+        import_code(code)
+        nlp = viz.load_pipeline(pipeline)
+        gold = list(read_docbin(data, nlp.vocab))
+        report = calibration.calibrate_pruner(nlp, gold, name=name, progress=True)
+        nlp.to_disk(output)
+        typer.echo(calibration.format_report(report))
+        if json_path is not None:
+            write_json(json_path, {"pipeline": str(pipeline), "data": str(data), **report})

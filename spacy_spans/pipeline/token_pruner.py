@@ -1,0 +1,441 @@
+"""`token_pruner`: score tokens, and write the runs of those that are worth an encoder's work.
+
+It runs before the encoder, on cheap token vectors of its own. `spacy-spans.kept_spans.v1` then has
+only these runs encoded, and `span_enumerator` with `within_kept` looks for spans inside of them.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from spacy.language import Language
+from spacy.tokens import Doc
+from spacy.training import Example, validate_examples, validate_get_examples
+from spacy.vocab import Vocab
+from thinc.api import Model, Optimizer, set_dropout_rate
+from thinc.types import Floats2d
+
+from spacy_spans.alignment import gold_ranges
+from spacy_spans.errors import SettingsError, SpansError, SpansWarning
+from spacy_spans.groups import read_offsets, write_group
+from spacy_spans.kernels.losses import rarity_bias, sigmoid, sigmoid_loss
+from spacy_spans.kernels.pruning import (
+    BoolArray,
+    drop_short_runs,
+    fit_threshold,
+    keep_above,
+    mask_to_runs,
+    runs_to_mask,
+    widen,
+    widen_scores,
+)
+from spacy_spans.keys import check_spans_key
+from spacy_spans.pipeline.stored_pipe import StoredPipe, check_upstream, no_spans_message
+from spacy_spans.policies import RecallTarget
+from spacy_spans.torch_layer import layer_shim
+from spacy_spans.types import FloatArray, IntArray, SpanArrays, TokenPolicy
+
+SCORE_WEIGHTS: dict[str, float | None] = {
+    "f": 1.0,
+    "token_recall": 0.0,
+    "keep_ratio": 0.0,
+    "span_recall": 0.0,
+}
+# In cfg: the threshold that was fitted for a recall, and the recall that it was fitted for.
+THRESHOLD, RECALL = "fitted_threshold", "fitted_recall"
+# Documents that model layers see to infer their sizes.
+N_SAMPLE_DOCS = 10
+# A score that every threshold keeps.
+CERTAIN = np.float32(1.0)
+NO_RUNS = np.zeros((0, 2), dtype="i")
+
+
+class Kept(NamedTuple):
+    """What `predict` decides for one document.
+
+    runs (ndarray): Half-open offsets. Shape (n_runs, 2), int32.
+    scores (ndarray): The best score among the tokens of each run. Shape (n_runs,), float32.
+    """
+
+    runs: IntArray
+    scores: FloatArray
+
+
+class Calibration(NamedTuple):
+    """What a threshold does to data that it was fitted on.
+
+    threshold (float): The highest that keeps enough whole spans.
+    span_recall, keep_ratio (float): Share of spans, and of tokens, that it keeps.
+    """
+
+    threshold: float
+    span_recall: float
+    keep_ratio: float
+
+
+class TokenPruner(StoredPipe):
+    """Keep the tokens that spans are likely to be found in.
+
+    Writes `doc.spans[kept_key]`: unlabelled runs that do not touch each other, with the best token
+    score of each run in `attrs["scores"]`. Untrained it keeps everything.
+    """
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        model: Model[list[Doc], Floats2d],
+        policy: TokenPolicy | RecallTarget,
+        name: str = "token_pruner",
+        *,
+        kept_key: str = "kept_tokens",
+        spans_keys: Sequence[str] = ("sc",),
+        context: int = 1,
+        min_run: int = 1,
+        always_keep: Sequence[str] = (),
+        keep_sentence_starts: bool = False,
+        positive_weight: float = 1.0,
+    ) -> None:
+        """
+        vocab (Vocab): The shared vocabulary.
+        model (Model): Scores tokens, see `spacy_spans.architectures.build_token_pruner_v1`.
+        policy (TokenPolicy | RecallTarget): Chooses by these scores, see `spacy_spans.policies`.
+        name (str): Name of the component, used for its loss.
+        kept_key (str): Key of `doc.spans` to write to.
+        spans_keys (Sequence[str]): Keys of `doc.spans` whose gold spans are to be kept.
+        context (int): Tokens kept on each side of what the policy chose. They are not learned:
+            "inside of a span" is a better target than "near one" at the same share of tokens.
+        min_run (int): Shorter runs of what the policy chose are dropped as noise.
+        always_keep (Sequence[str]): Keys of `doc.spans` whose tokens always stay, such as a
+            matcher's hits.
+        keep_sentence_starts (bool): The first token of each sentence always stays.
+        positive_weight (float): In training, what tokens inside of gold spans count; above 1 keeps
+            more.
+        RAISES (SettingsError): On settings out of range.
+        """
+        settings = {"context": context, "min_run": min_run}
+        super().__init__(vocab, model, name, settings, learned={THRESHOLD: None, RECALL: None})
+        self.policy = policy
+        self.kept_key = kept_key
+        self.spans_keys = list(spans_keys)
+        self.always_keep = list(always_keep)
+        self.keep_sentence_starts = keep_sentence_starts
+        self.positive_weight = positive_weight
+        self._has_warned = False
+        if isinstance(spans_keys, str) or isinstance(always_keep, str):
+            raise SettingsError(
+                f"Got spans_keys = {spans_keys!r}, always_keep = {always_keep!r}. Expected lists "
+                "of keys."
+            )
+        self.check_settings()
+
+    @property
+    def key(self) -> str:
+        """The key that is written."""
+        return self.kept_key
+
+    @property
+    def score_prefix(self) -> str:
+        """What the names of its scores begin with."""
+        return f"{self.kept_key}_"
+
+    def check_settings(self) -> None:
+        """Raise SettingsError on settings out of range."""
+        context, min_run = self.cfg["context"], self.cfg["min_run"]
+        if context < 0 or min_run < 1 or self.positive_weight <= 0:
+            raise SettingsError(
+                f"Got context = {context}, min_run = {min_run}, positive_weight = "
+                f"{self.positive_weight}. Expected at least 0, at least 1, above 0."
+            )
+        if not self.spans_keys and self._learns:
+            raise SettingsError("Got spans_keys = []. Expected at least one key to learn from.")
+        for key in (self.kept_key, *self.spans_keys, *self.always_keep):
+            check_spans_key(key)
+        if self.kept_key in {*self.spans_keys, *self.always_keep}:
+            raise SettingsError(
+                f"Got kept_key = {self.kept_key!r}, which is among spans_keys or always_keep. "
+                "Expected a key that nothing else is in: its groups are replaced."
+            )
+
+    # Prediction
+
+    def predict(self, docs: Iterable[Doc]) -> list[Kept]:
+        """Choose tokens, without writing them. RETURNS (list): One entry per document."""
+        docs = list(docs)
+        reason = self._keeps_everything
+        if reason and any(len(doc) for doc in docs) and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(SpansWarning(f"{self.name} keeps every token: {reason}"), stacklevel=2)
+        scores = self.score_tokens(docs)
+        return [self._choose(doc, own) for doc, own in zip(docs, scores, strict=True)]
+
+    def score_tokens(self, docs: Sequence[Doc]) -> list[FloatArray]:
+        """How likely each token is to be in a span; 1 while untrained. Shape (n_tokens,) each."""
+        lengths = [len(doc) for doc in docs]
+        if not sum(lengths) or not self._has_weights:
+            # Encoders stumble over batches without any token.
+            return [np.ones(length, dtype="f") for length in lengths]
+        check_upstream(self.model, docs, self.name)
+        scores = self._ops.to_numpy(sigmoid(self.model.predict(docs)))[:, 0]
+        return [own.copy() for own in np.split(scores, np.cumsum(lengths)[:-1])]
+
+    def set_annotations(self, docs: Iterable[Doc], kept: Sequence[Kept]) -> None:
+        """Write what `predict` chose to `doc.spans`, empty groups included."""
+        for doc, own in zip(docs, kept, strict=True):
+            unlabelled = np.zeros(len(own.runs), dtype="i")
+            write_group(doc, self.kept_key, SpanArrays(own.runs, unlabelled, own.scores), [""])
+
+    def _choose(self, doc: Doc, scores: FloatArray) -> Kept:
+        if self._keeps_everything:
+            mask = np.ones(len(doc), dtype=bool)
+        else:
+            mask = drop_short_runs(self._apply_policy(scores), self.cfg["min_run"])
+        mask = widen(mask | self._always_kept(doc), self.cfg["context"])
+        runs = mask_to_runs(mask)
+        best = [scores[start:end].max() for start, end in runs.tolist()]
+        return Kept(runs, np.asarray(best, dtype="f"))
+
+    def _apply_policy(self, scores: FloatArray) -> BoolArray:
+        if isinstance(self.policy, RecallTarget):
+            return keep_above(scores, self.cfg[THRESHOLD])
+        return self.policy(scores)
+
+    def _always_kept(self, doc: Doc) -> BoolArray:
+        mask = np.zeros(len(doc), dtype=bool)
+        for key in self.always_keep:
+            if key in doc.spans:
+                mask |= runs_to_mask(read_offsets(doc, key), len(doc))
+        if self.keep_sentence_starts and len(doc):
+            if not doc.has_annotation("SENT_START"):
+                raise SpansError(
+                    f"{self.name!r} is to keep sentence starts, but the document has no sentence "
+                    "boundaries. Add e.g. `sentencizer` earlier in the pipeline (for training also "
+                    "to [training] annotating_components), or set keep_sentence_starts = false."
+                )
+            mask |= doc.to_array("SENT_START") == 1
+        return mask
+
+    @property
+    def _keeps_everything(self) -> str:
+        """Why nothing can be dropped yet; "" if something can."""
+        if not self._has_weights:
+            return "it is not trained yet. Train it, or load it."
+        if isinstance(self.policy, RecallTarget) and self.cfg[RECALL] != self.policy.recall:
+            return (
+                f"no threshold has been fitted for recall = {self.policy.recall}. Run `spacy spans "
+                "calibrate-pruner` on the trained pipeline and data that it was not trained on."
+            )
+        return ""
+
+    # Training
+
+    def update(
+        self,
+        examples: Iterable[Example],
+        *,
+        drop: float = 0.0,
+        sgd: Optimizer | None = None,
+        losses: dict[str, float] | None = None,
+    ) -> dict[str, float]:
+        """Learn from a batch of examples; a model without weights learns nothing.
+
+        RETURNS (Dict[str, float]): The losses, with this component's loss per token added.
+        """
+        losses = losses if losses is not None else {}
+        losses.setdefault(self.name, 0.0)
+        examples = list(examples)
+        validate_examples(examples, "TokenPruner.update")
+        docs = [example.predicted for example in examples]
+        if not self._learns or not any(len(doc) for doc in docs):
+            return losses
+        if not self._has_weights:
+            raise SpansError(
+                f"The component {self.name!r} has no weights yet. Load it, or call "
+                "nlp.initialize() with examples first."
+            )
+        set_dropout_rate(self.model, drop)
+        logits, backprop = self.model.begin_update(docs)
+        loss, gradient = self.get_loss(examples, logits)
+        self.check_loss(loss)
+        backprop(gradient)
+        if sgd is not None:
+            self.finish_update(sgd)
+        losses[self.name] += loss
+        return losses
+
+    def get_loss(self, examples: Iterable[Example], scores: Floats2d) -> tuple[float, Floats2d]:
+        """Cross-entropy of each token's logit with being in a gold span, per token.
+
+        scores (Floats2d): Logits of the predicted documents' tokens. Shape (n_tokens, 1).
+        RETURNS (Tuple[float, Floats2d]): Loss, and gradient of the shape of the logits.
+        """
+        masks = [self._is_gold(example) for example in examples]
+        targets = self._ops.asarray(np.concatenate([np.zeros(0, bool), *masks]).reshape(-1, 1))
+        loss, gradient = sigmoid_loss(scores, targets.astype("f"))
+        weights = self._ops.xp.where(targets, self.positive_weight, 1.0).astype("f")
+        n_tokens = max(1, len(targets))
+        return float((loss * weights).sum()) / n_tokens, gradient * weights / n_tokens
+
+    def _is_gold(self, example: Example) -> BoolArray:
+        return runs_to_mask(gold_ranges(example, self.spans_keys), len(example.predicted))
+
+    # Initialisation
+
+    def initialize(
+        self, get_examples: Callable[[], Iterable[Example]], *, nlp: Language | None = None
+    ) -> None:
+        """Set the model's sizes, and start its scores at the share of tokens in gold spans.
+
+        get_examples (Callable): Returns the training examples.
+        nlp (Language): The pipeline.
+        RAISES (SpansError): When no document has any of the spans keys.
+        """
+        validate_get_examples(get_examples, "TokenPruner.initialize")
+        if self._learns:
+            self._check_gold(list(get_examples()))
+            sample = [example.predicted for example in islice(get_examples(), N_SAMPLE_DOCS)]
+            self.model.initialize(X=sample)
+            counts = self._count(get_examples())
+            # Weighted as the loss is, so that this is where training would lead.
+            n_positive = counts.n_gold * self.positive_weight
+            bias = rarity_bias(n_positive, counts.n_tokens - counts.n_gold + n_positive)
+            layer_shim(self.model.get_ref("scorer")).module.set_bias(bias)
+        self.cfg.update({THRESHOLD: None, RECALL: None})
+        self.follow_key_in_score_weights(nlp, SCORE_WEIGHTS)
+        self.warn_of_shared_key(nlp)
+
+    def _check_gold(self, examples: Sequence[Example]) -> None:
+        has_key = [
+            any(key in example.reference.spans for key in self.spans_keys) for example in examples
+        ]
+        if not any(has_key):
+            raise SpansError(no_spans_message(examples, self.spans_keys, self.name, "spans_keys"))
+        if not all(has_key):
+            message = (
+                f"{self.name}: {has_key.count(False)} of {len(examples)} training documents have "
+                f"none of doc.spans {self.spans_keys} and are learned as documents without spans. "
+                "Leave them out if they are not annotated."
+            )
+            warnings.warn(SpansWarning(message), stacklevel=3)
+
+    def calibrate(self, examples: Iterable[Example]) -> Calibration:
+        """Fit the threshold of the policy `recall_target`, and use it from now on.
+
+        examples (Iterable[Example]): As of `trade_off`.
+        RETURNS (Calibration): What it does to these examples.
+        RAISES (SettingsError): For another policy.
+        """
+        if not isinstance(self.policy, RecallTarget):
+            raise SettingsError(
+                f"The policy of {self.name!r} needs no threshold from data. Set @misc = "
+                '"spacy-spans.recall_target_policy.v1" and recall in its [policy] block.'
+            )
+        (fitted,) = self.trade_off(examples, [self.policy.recall])
+        self.cfg.update({THRESHOLD: fitted.threshold, RECALL: self.policy.recall})
+        return fitted
+
+    def trade_off(self, examples: Iterable[Example], recalls: Sequence[float]) -> list[Calibration]:
+        """What it takes to keep so many gold spans whole, with `context` and what always stays.
+
+        examples (Iterable[Example]): Data that the component was not trained on. What runs before
+            it in the pipeline has processed the predicted documents.
+        recalls (Sequence[float]): Shares of spans.
+        RETURNS (list): One entry for each recall.
+        RAISES (SpansError): Without gold spans, before training, or with min_run above 1, where a
+            lower threshold may keep less.
+        """
+        examples = list(examples)
+        if not self._has_weights or self.cfg["min_run"] > 1:
+            raise SpansError(
+                f"No threshold can be fitted for {self.name!r}: it is not trained yet, or has "
+                "min_run above 1. Train it first, with min_run = 1."
+            )
+        lowest, widened = [], [np.zeros(0, dtype="f")]
+        for example in examples:
+            doc = example.predicted
+            (scores,) = self.score_tokens([doc])
+            always = self._always_kept(doc)
+            own = widen_scores(np.where(always, CERTAIN, scores), self.cfg["context"])
+            widened.append(own)
+            for start, end in gold_ranges(example, self.spans_keys).tolist():
+                lowest.append(own[start:end].min())
+        if not lowest:
+            raise SpansError(no_spans_message(examples, self.spans_keys, self.name, "spans_keys"))
+        of_spans, of_tokens = np.asarray(lowest, dtype="f"), np.concatenate(widened)
+        thresholds = [fit_threshold(of_spans, recall) for recall in recalls]
+        return [
+            Calibration(
+                value, float((of_spans >= value).mean()), float((of_tokens >= value).mean())
+            )
+            for value in thresholds
+        ]
+
+    # Scoring
+
+    def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
+        """Score what was kept, against the gold spans it is to keep.
+
+        RETURNS (Dict[str, Any]): Under `{kept_key}_`: `token_recall`, the share of tokens in gold
+            spans that were kept; `keep_ratio`, of all tokens; `span_recall`, of gold spans that lie
+            whole in one run; `f`, the F1 of kept tokens as tokens of gold spans. None where there
+            is nothing to count.
+        """
+        examples = list(examples)
+        validate_examples(examples, "TokenPruner.score")
+        counts = self._count(examples)
+        recall = _share(counts.n_kept_gold, counts.n_gold)
+        values = {
+            "token_recall": recall,
+            "keep_ratio": _share(counts.n_kept, counts.n_tokens),
+            "span_recall": _share(counts.n_whole, counts.n_spans),
+            "f": recall and 2 * counts.n_kept_gold / (counts.n_kept_annotated + counts.n_gold),
+        }
+        return {self.score_prefix + name: value for name, value in values.items()}
+
+    def _count(self, examples: Iterable[Example]) -> "_Counts":
+        total = np.zeros(len(_Counts._fields), dtype=np.int64)
+        for example in examples:
+            doc = example.predicted
+            runs = read_offsets(doc, self.kept_key) if self.kept_key in doc.spans else NO_RUNS
+            kept = runs_to_mask(runs, len(doc))
+            total[:2] += [len(doc), kept.sum()]
+            if any(key in example.reference.spans for key in self.spans_keys):
+                spans = gold_ranges(example, self.spans_keys)
+                gold = runs_to_mask(spans, len(doc))
+                dropped = np.append(0, np.cumsum(~kept))
+                whole = dropped[spans[:, 1]] == dropped[spans[:, 0]]
+                both = kept & gold
+                total[2:] += [kept.sum(), gold.sum(), both.sum(), len(spans), whole.sum()]
+        return _Counts(*total.tolist())
+
+    # Helpers
+
+    @property
+    def _ops(self) -> Any:
+        """thinc's array operations; untyped, since its stubs know no numpy arrays."""
+        return self.model.ops
+
+    @property
+    def _learns(self) -> bool:
+        return self.model.has_ref("scorer") is True
+
+    @property
+    def _has_weights(self) -> bool:
+        return not self._learns or layer_shim(self.model.get_ref("scorer")).module is not None
+
+
+class _Counts(NamedTuple):
+    """Tokens of all documents; the others of those that have any of the keys."""
+
+    n_tokens: int
+    n_kept: int
+    n_kept_annotated: int
+    n_gold: int
+    n_kept_gold: int
+    n_spans: int
+    n_whole: int
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
