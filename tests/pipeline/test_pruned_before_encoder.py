@@ -1,0 +1,115 @@
+"""Pruner, transformer on kept runs, spans within them: one pipeline, on anything."""
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+import spacy
+from thinc.api import Adam
+
+from spacy_spans.errors import SpansWarning
+from spacy_spans.policies import build_threshold_policy_v1
+
+from . import DATA, SMALL_TOK2VEC, found, make_examples
+
+pytestmark = pytest.mark.slow
+
+WORDS = [
+    *"a of cooks Python clean law , . ! - café 日本 🙂 \n".split(" "),
+    "x" * 150,
+    "#" * 90,
+    "  ",
+]
+LISTENER = {
+    "@architectures": "spacy-transformers.TransformerListener.v1",
+    "grad_factor": 1.0,
+    "pooling": {"@layers": "reduce_mean.v1"},
+}
+
+
+def make_pipeline(encoder):
+    spacy.util.fix_random_seed(0)
+    nlp = spacy.blank("en")
+    nlp.add_pipe("token_pruner", config={"model": {"tok2vec": SMALL_TOK2VEC}})
+    model = {
+        "@architectures": "spacy-spans.TransformerModel.v1",
+        "name": str(encoder),
+        "get_spans": {"@span_getters": "spacy-spans.kept_spans.v1", "max_pieces": 32},
+    }
+    nlp.add_pipe("transformer", config={"model": model})
+    nlp.add_pipe("span_enumerator", config={"model": {"tok2vec": LISTENER}, "within_kept": True})
+    return nlp
+
+
+@pytest.fixture(scope="module")
+def trained(encoder):
+    """Trained together for a few steps. Not to the end: it makes mistakes, and is unsure."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        nlp = make_pipeline(encoder)
+        examples = make_examples(nlp)
+        nlp.initialize(lambda: examples)
+        optimizer = Adam(0.001)
+        losses = [
+            nlp.update(make_examples(nlp), sgd=optimizer, annotates=["token_pruner"])
+            for _ in range(12)
+        ]
+        assert losses[-1]["token_pruner"] < losses[0]["token_pruner"]
+        nlp.get_pipe("span_enumerator").cfg["threshold"] = 0.01
+        yield nlp
+
+
+def random_texts(n):
+    draw = random.Random(0)
+    lengths = [draw.choice([0, 1, 2, 10, 60]) for _ in range(n)]
+    return [" ".join(draw.choices(WORDS, k=length)) for length in lengths]
+
+
+def check(doc):
+    runs = [(span.start, span.end) for span in doc.spans["kept_tokens"]]
+    for start, end, _ in found(doc):
+        assert any(low <= start < end <= high for low, high in runs)
+    return len(runs), len(doc.spans["sc"])
+
+
+def test_two_hundred_random_documents(trained, monkeypatch):
+    pruner = trained.get_pipe("token_pruner")
+    texts = random_texts(200)
+    scores = np.concatenate(pruner.score_tokens([trained.make_doc(text) for text in texts]))
+    # So that some documents are left whole, and others without a token.
+    policy = build_threshold_policy_v1(float(np.quantile(scores, 0.8)))
+    monkeypatch.setattr(pruner, "policy", policy)
+    with warnings.catch_warnings():
+        # Said once, of the tokens with more pieces than a window.
+        warnings.filterwarnings("ignore", ".*more than one window", SpansWarning)
+        docs = list(trained.pipe(texts, batch_size=32))
+    counts = [check(doc) for doc in docs]
+    assert any(n_runs == 0 and len(doc) for (n_runs, _), doc in zip(counts, docs, strict=True))
+    assert sum(n_spans for _, n_spans in counts) > 0
+
+
+def test_whole_batches_of_which_nothing_or_everything_is_kept(trained):
+    pruner = trained.get_pipe("token_pruner")
+    for scale, n_runs in ((0.0, 0), (1.0, 1)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pruner, "policy", lambda scores, scale=scale: scores * 0 + scale > 0.5)
+            docs = list(trained.pipe(["a b c", "d", "", "e f " * 40]))
+        assert [check(doc)[0] for doc in docs] == [n_runs, n_runs, 0, n_runs]
+
+
+def test_training_where_nothing_is_kept_is_harmless(trained):
+    nlp = spacy.blank("en").from_config(trained.config).from_bytes(trained.to_bytes())
+    patched = nlp.get_pipe("token_pruner")
+    patched.policy = lambda scores: scores > 2
+    losses = nlp.update(make_examples(nlp), sgd=Adam(0.001), annotates=["token_pruner"])
+    assert losses["span_enumerator"] == 0.0
+    check(nlp(DATA[0][0]))
+
+
+def test_round_trip(trained, tmp_path):
+    trained.to_disk(tmp_path)
+    loaded = spacy.load(tmp_path)
+    for text, _ in DATA:
+        assert found(loaded(text), "kept_tokens") == found(trained(text), "kept_tokens")
+        assert found(loaded(text)) == found(trained(text))
