@@ -63,7 +63,9 @@ def gold_mentions(
     group = example.reference.spans.get(key, ())
     parts: dict[Any, list[tuple[int, int]]] = {}
     for i, (span, (start, end, label)) in enumerate(zip(group, rows.tolist(), strict=True)):
-        parts.setdefault((label, span.id_ or i), []).append((start, end))
+        # By number: other components may set ids that the vocabulary does not know.
+        mention = ("id", span.id) if span.id else ("row", i)
+        parts.setdefault((label, mention), []).append((start, end))
     found = {(label, *sorted({*spans})) for (label, _), spans in parts.items()}
     mentions = sorted(found, key=lambda mention: (mention[1], mention))
     fragments = np.asarray([span for _, *spans in mentions for span in spans], dtype="i")

@@ -12,12 +12,12 @@ def check_spans_key(key: str) -> None:
     """Check that a key of `doc.spans` works everywhere in spaCy, its config files included.
 
     key (str): The key.
-    RAISES (SettingsError): It is empty, or has "=", ":" or a line break.
+    RAISES (SettingsError): It is empty, or has "=", ":", "$" or a line break.
     """
-    if key.splitlines() != [key] or set("=:") & set(key):
+    if key.splitlines() != [key] or set("=:$") & set(key):
         raise SettingsError(
-            f"Got spans_key = {key!r}; expected a name that is not empty and has no '=', ':' or "
-            "line break, since spaCy writes it into config files as part of an option's name"
+            f"Got spans_key = {key!r}; expected a name that is not empty and has no '=', ':', '$' "
+            "or line break, since spaCy writes it into config files as part of an option's name"
         )
 
 

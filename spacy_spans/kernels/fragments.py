@@ -8,6 +8,10 @@ import numpy as np
 
 from spacy_spans.types import Integers, LongArray
 
+# Sets that are looked for in a component, for each of its nodes. There could be exponentially many,
+# of which no text has any use: links that say so are mistaken.
+SETS_PER_NODE = 8
+
 
 def pair_fragments(fragments: Integers, docs: Integers, max_gap: int) -> LongArray:
     """List all pairs of one document with 1 to `max_gap` tokens between them.
@@ -34,6 +38,8 @@ def linked_sets(links: LongArray) -> list[list[int]]:
 
     Bron and Kerbosch 1973, with pivots. It loops over linked fragments, of which a document has
     few.
+
+    A component gives at most `SETS_PER_NODE` sets for each node; what is over is left out.
 
     links (ndarray): Pairs of nodes. Shape (n, 2).
     RETURNS (list): Sets as ascending lists, in order.
@@ -71,7 +77,7 @@ def _maximal_cliques(neighbours: dict[int, set[int]], nodes: set[int]) -> list[l
     found: list[list[int]] = []
     # Chosen nodes, nodes that may still join them, and nodes tried already.
     stack: list[tuple[list[int], set[int], set[int]]] = [([], nodes, set())]
-    while stack:
+    while stack and len(found) < SETS_PER_NODE * len(nodes):
         chosen, candidates, tried = stack.pop()
         if not candidates and not tried:
             found.append(sorted(chosen))

@@ -297,6 +297,31 @@ def _consistent_links(
     mentions (dict): Rows of the fragments of each.
     RETURNS (tuple): Pairs of rows and their label, shape (n, 3), and the mentions that stay.
     """
+    triples = [np.zeros((0, 3), dtype=np.int64)]
+    kept: list[int] = []
+    for group in _sharing_fragments(mentions, label_of):
+        links, own = _consistent_group({m: mentions[m] for m in group}, label_of)
+        triples.append(links)
+        kept += own
+    return np.concatenate(triples), kept
+
+
+def _sharing_fragments(mentions: dict[int, list[int]], label_of: dict[int, int]) -> list[list[int]]:
+    """Mentions of one label that fragments connect: only these can be in each other's way."""
+    group_of: dict[tuple[int, int], list[int]] = {}
+    for mention, rows in mentions.items():
+        joined = [mention]
+        keys = [(label_of[mention], row) for row in rows]
+        for group in {id(group_of[key]): group_of[key] for key in keys if key in group_of}.values():
+            joined += group
+        for other in joined:
+            group_of.update(((label_of[other], row), joined) for row in mentions[other])
+    return list({id(group): sorted(group) for group in group_of.values()}.values())
+
+
+def _consistent_group(
+    mentions: dict[int, list[int]], label_of: dict[int, int]
+) -> tuple[LongArray, list[int]]:
     kept = dict(mentions)
     while True:
         links = {

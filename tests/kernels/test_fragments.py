@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spacy_spans.kernels.fragments import linked_sets, pair_fragments
+from spacy_spans.kernels.fragments import SETS_PER_NODE, linked_sets, pair_fragments
 
 from .. import reference_tags as reference
 
@@ -93,3 +93,12 @@ def test_linked_sets_are_the_maximal_cliques(links):
 )
 def test_linked_sets_by_hand(links, expected):
     assert linked_sets(as_links(links)) == expected
+
+
+def test_a_component_gives_a_bounded_number_of_sets():
+    """Pairs that are all linked but for partners: 3 ** 10 maximal sets."""
+    nodes = range(30)
+    links = [(a, b) for a in nodes for b in nodes if a < b and a // 3 != b // 3]
+    found = linked_sets(np.asarray(links))
+    assert len(found) == SETS_PER_NODE * 30
+    assert all(len(members) == 10 and len({m // 3 for m in members}) == 10 for members in found)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import spacy
 import torch
+from spacy.tokens import Span
 
 from spacy_spans import fragments
 from spacy_spans.errors import SpansWarning
@@ -19,6 +20,7 @@ from . import (
     make_examples,
     make_initialized,
     make_nlp,
+    make_pipe,
     make_trained,
     mentions,
     scored,
@@ -312,3 +314,27 @@ def test_links_that_would_make_up_a_mention_are_left_out():
         ["a", "c"],
         ["a", "e"],
     ]
+
+
+def test_ids_that_the_vocabulary_does_not_know_link_fragments_too():
+    nlp, pipe = make_pipe(**TAGGER)
+    example = make_example(nlp, "a b c d", [])
+    spans = [Span(example.reference, i, i + 1, label="X", span_id=99999999) for i in (0, 2)]
+    example.reference.spans["sc"] = spans
+    nlp.initialize(lambda: [example])
+    assert pipe.layout.links
+
+
+def test_conflicts_are_settled_each_for_itself():
+    """The same three of one label, two hundred times: two of each are learned."""
+    triangle = [((0, 1), (2, 3)), ((2, 3), (4, 5)), ((0, 1), (4, 5))]
+    n_times = 200
+    spans = [
+        (start + 6 * i, end + 6 * i, "X", f"m{i}-{row}")
+        for i in range(n_times)
+        for row, pair in enumerate(triangle)
+        for start, end in pair
+    ]
+    text = " ".join(["a"] * (6 * n_times))
+    with pytest.warns(SpansWarning, match=f"{n_times} discontinuous mentions .* together"):
+        make_initialized([(text, spans)], **TAGGER)
