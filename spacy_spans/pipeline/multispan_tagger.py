@@ -216,12 +216,14 @@ class MultispanTagger(SpansPipe):
         return np.concatenate(likely)
 
     def _within_limits(self, offsets: Any, labels: Any, values: Any, mentions: Any) -> Found:
+        # As written: a threshold that is a score keeps the span that has it.
+        values = values.astype("f")
         thresholds = np.asarray(self.thresholds())
         lengths = np.bincount(mentions, weights=offsets[:, 1] - offsets[:, 0])[mentions]
         kept = (values >= thresholds[labels]) & (lengths >= self.cfg["min_length"])
         if self.cfg["max_length"] is not None:
             kept &= lengths <= self.cfg["max_length"]
-        spans = SpanArrays(offsets[kept], labels[kept].astype("i"), values[kept].astype("f"))
+        spans = SpanArrays(offsets[kept], labels[kept].astype("i"), values[kept])
         return Found(spans, mentions[kept].astype("i"))
 
     def _split(self, found: Found, batch: Batch) -> list[Found]:

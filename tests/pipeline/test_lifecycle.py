@@ -408,7 +408,8 @@ def unsure(factory, tmp_path_factory):
     folder = tmp_path_factory.mktemp("unsure")
     nlp = train_by_heart(factory)
     scores = sorted(span[3] for text in TEXTS for span in scored(nlp(text)))
-    nlp.get_pipe(factory).cfg["threshold"] = scores[-2]
+    # Between two scores: in other batches they differ in the last digits.
+    nlp.get_pipe(factory).cfg["threshold"] = (scores[-3] + scores[-2]) / 2
     nlp.to_disk(folder / "pipeline")
     return folder / "pipeline", write_corpus(folder, factory)
 
