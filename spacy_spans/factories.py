@@ -272,7 +272,7 @@ DEFAULT_TOKEN_PRUNER = Config().from_str(
 [token_pruner]
 kept_key = "kept_tokens"
 spans_keys = ["sc"]
-context = 1
+context = 0
 min_run = 1
 always_keep = []
 keep_sentence_starts = false

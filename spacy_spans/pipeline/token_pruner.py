@@ -91,7 +91,7 @@ class TokenPruner(StoredPipe):
         *,
         kept_key: str = "kept_tokens",
         spans_keys: Sequence[str] = ("sc",),
-        context: int = 1,
+        context: int = 0,
         min_run: int = 1,
         always_keep: Sequence[str] = (),
         keep_sentence_starts: bool = False,
