@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,18 +86,19 @@ class WindowedTransformer(TransformerModel):
     """See `build_transformer_model_v1`."""
 
     def __init__(self, *settings: Any) -> None:
+        """settings: Those of the stock model, in its order."""
         super().__init__(*settings)
-        self._settings = settings
+        self._arguments: tuple[Any, ...] = settings
         self._func = forward
         self.init = _init
-        self.attrs["replace_listener_cfg"] = _replace_listener_cfg
+        self.attrs["replace_listener_cfg"] = partial(replace_listener_cfg, OWN_TOK2VEC)
 
     def copy(self) -> "WindowedTransformer":
-        """A copy with weights of its own."""
-        copied = WindowedTransformer(*self._settings)
+        """A copy with weights of its own. The stock one's would be of the stock class."""
+        copied = type(self)(*self._arguments)
         copied._dims = deepcopy(self._dims)
-        copied.layers[0] = deepcopy(self.layers[0])
-        copied.attrs["has_transformer"] = self.attrs["has_transformer"]
+        copied._layers = [deepcopy(layer) for layer in self.layers]
+        copied.attrs.update(self.attrs)
         return copied
 
 
@@ -275,8 +277,12 @@ def _init(model: Any, X: Any = None, Y: Any = None) -> Model:
     return model
 
 
-def _replace_listener_cfg(tok2vec_config: dict, listener_config: dict) -> dict:
-    config = {**tok2vec_config, "@architectures": OWN_TOK2VEC}
+def replace_listener_cfg(architecture: str, tok2vec_config: dict, listener_config: dict) -> dict:
+    """What `nlp.replace_listeners` writes into the config: the encoder inside of one component.
+
+    architecture (str): Name of an architecture with the encoder's settings and these two.
+    """
+    config = {**tok2vec_config, "@architectures": architecture}
     for key in ("pooling", "grad_factor"):
         if key in listener_config:
             config.setdefault(key, listener_config[key])

@@ -8,7 +8,6 @@ length, in bfloat16 where the machine has it, and gates, once trained, drop word
 import contextlib
 import random
 from collections.abc import Callable
-from copy import deepcopy
 from functools import partial
 from typing import Any, cast
 
@@ -17,7 +16,6 @@ import torch
 from spacy.tokens import Doc
 from spacy_transformers.data_classes import FullTransformerBatch, WordpieceBatch
 from spacy_transformers.layers import split_trf_batch, trfs2arrays
-from spacy_transformers.layers.transformer_model import TransformerModel
 from spacy_transformers.layers.transformer_model import init as init_transformer
 from thinc.api import Model, chain
 from thinc.types import Floats2d, Ragged
@@ -28,15 +26,21 @@ from spacy_spans.encoder.run import Encoded, Gates, Pruning, encode
 from spacy_spans.errors import SettingsError
 from spacy_spans.kernels.batching import length_batches
 from spacy_spans.torch_layer import layer_shim, torch_layer
-from spacy_spans.transformer import split_by_doc, tokenize
+from spacy_spans.transformer import (
+    WindowedTransformer,
+    replace_listener_cfg,
+    split_by_doc,
+    tokenize,
+)
 from spacy_spans.types import FloatArray
 
 AUTOCAST = ("auto", "bfloat16", "none")
 DROPPED = ("pool", "drop")
+OWN_TOK2VEC = "spacy-spans.PrunedTok2VecTransformer.v1"
 
 
-class PrunedTransformerModel(TransformerModel):
-    """A `TransformerModel` with another forward pass, and gates as a second layer.
+class PrunedTransformerModel(WindowedTransformer):
+    """A `WindowedTransformer` with another forward pass, and gates as a second layer.
 
     attrs: "keep_ratio", "threshold", "dropped" and "autocast" may be changed at any time, e.g.
     `nlp.get_pipe("transformer").model.attrs["keep_ratio"] = 0.3`.
@@ -46,28 +50,24 @@ class PrunedTransformerModel(TransformerModel):
 
     relevance: list[FloatArray] | None = None
 
-    def __init__(self, name: str, get_spans: Callable, **settings: Any) -> None:
-        self.arguments = {"name": name, "get_spans": get_spans, **settings}
-        super().__init__(
-            name, get_spans, settings["tokenizer_config"], settings["transformer_config"]
-        )
+    def __init__(
+        self,
+        name: str,
+        get_spans: Callable,
+        tokenizer_config: dict[str, Any],
+        transformer_config: dict[str, Any],
+        options: dict[str, Any],
+    ) -> None:
+        """options (dict): The other settings of `build_pruned_transformer_model_v1`."""
+        super().__init__(name, get_spans, tokenizer_config, transformer_config)
+        self._arguments = (name, get_spans, tokenizer_config, transformer_config, options)
         self._func = _forward
-        self.init = _init  # type: ignore[method-assign]
+        self.init = _init
         self._layers.append(
             torch_layer("gates", Gates, _not_called, _not_called, init=_leave_to_encoder)
         )
-        shown = ("gates", "keep_ratio", "threshold", "train_keep_ratio", "dropped", "autocast")
-        self.attrs.update({key: settings[key] for key in (*shown, "max_batch_pieces")})
-        self.attrs["gates_trained"] = False
-        self.attrs["replace_listener_cfg"] = _replace_listener_cfg
-
-    def copy(self) -> "PrunedTransformerModel":
-        """A copy with its own parameters, as the stock one's, which would lose the gates."""
-        copied = type(self)(**self.arguments)
-        copied._layers = [deepcopy(layer) for layer in self.layers]
-        copied._dims = deepcopy(self._dims)
-        copied.attrs.update(self.attrs)
-        return copied
+        self.attrs.update(options, gates_trained=False)
+        self.attrs["replace_listener_cfg"] = partial(replace_listener_cfg, OWN_TOK2VEC)
 
 
 def build_pruned_transformer_model_v1(
@@ -102,18 +102,17 @@ def build_pruned_transformer_model_v1(
     RAISES (SettingsError): On settings out of range; for families without adapter once it runs.
     """
     _check(gates, keep_ratio, threshold, train_keep_ratio, dropped, autocast, max_batch_pieces)
+    options = {
+        "gates": list(gates),
+        "keep_ratio": keep_ratio,
+        "threshold": threshold,
+        "train_keep_ratio": train_keep_ratio,
+        "dropped": dropped,
+        "autocast": autocast,
+        "max_batch_pieces": max_batch_pieces,
+    }
     return PrunedTransformerModel(
-        name,
-        get_spans,
-        tokenizer_config=dict(tokenizer_config),
-        transformer_config=dict(transformer_config),
-        gates=list(gates),
-        keep_ratio=keep_ratio,
-        threshold=threshold,
-        train_keep_ratio=train_keep_ratio,
-        dropped=dropped,
-        autocast=autocast,
-        max_batch_pieces=max_batch_pieces,
+        name, get_spans, dict(tokenizer_config), dict(transformer_config), options
     )
 
 
@@ -191,7 +190,7 @@ def _leave_to_encoder(model: Model, X: Any = None, Y: Any = None) -> Model:
     return model
 
 
-def _init(model: PrunedTransformerModel, X: Any = None, Y: Any = None) -> None:
+def _init(model: Any, X: Any = None, Y: Any = None) -> Model:
     # Without documents: the stock component gives one that nothing has run on.
     init_transformer(model)
     n_layers = len(family_of(model.transformer).layers(model.transformer))
@@ -203,14 +202,15 @@ def _init(model: PrunedTransformerModel, X: Any = None, Y: Any = None) -> None:
         )
     if gates and layer_shim(model.layers[1]).module is None:
         layer_shim(model.layers[1]).build_module(model.get_dim("nO"), len(gates))
+    return model
 
 
 def _forward(
     model: PrunedTransformerModel, docs: list[Doc], is_train: bool
 ) -> tuple[FullTransformerBatch, Callable]:
     batch = tokenize(model, docs)
-    pieces = batch.wordpieces
-    first_tokens, words = _number_words(batch.align, pieces.input_ids.shape)
+    pieces, align = batch.wordpieces, batch.align
+    first_tokens, words = _number_words(align, pieces.input_ids.shape)
     encoder = model.transformer
     encoder.train(is_train)
     width = encoder.config.hidden_size
@@ -240,7 +240,7 @@ def _forward(
         return docs
 
     full = FullTransformerBatch(
-        batch.spans, pieces, output, batch.align, cached_doc_data=split_by_doc(batch, output)
+        batch.spans, pieces, output, align, cached_doc_data=split_by_doc(batch, output)
     )
     return full, backprop
 
@@ -261,7 +261,8 @@ def _run(
 
     token_types = pieces.token_type_ids
     gates = layer_shim(model.layers[1]).module
-    can_prune = is_train or model.attrs["gates_trained"]
+    # Gates that nothing was learned from would drop words by chance.
+    can_prune = model.attrs["gates_trained"] or (is_train and model.relevance is not None)
     with _autocast(model.attrs["autocast"], device.type), torch.set_grad_enabled(is_train):
         encoded = encode(
             model.transformer,
@@ -332,14 +333,3 @@ def _gate_loss(
             )
             n_words += int(exists.sum())
     return torch.stack(losses).sum() / max(1, n_words)
-
-
-def _replace_listener_cfg(
-    tok2vec_model_cfg: dict[str, Any], listener_model_cfg: dict[str, Any]
-) -> dict[str, Any]:
-    result = tok2vec_model_cfg.copy()
-    result["@architectures"] = "spacy-spans.PrunedTok2VecTransformer.v1"
-    for key in ("pooling", "grad_factor"):
-        if key in listener_model_cfg:
-            result.setdefault(key, listener_model_cfg[key])
-    return result

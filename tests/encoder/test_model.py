@@ -222,3 +222,28 @@ def test_other_architectures_have_no_gates(encoder):
     model["get_spans"] = WINDOWS
     with pytest.raises(SettingsError, match=r"Expected spacy-spans\.PrunedTransformerModel\.v1"):
         spacy.blank("en").add_pipe("pruned_transformer", config={"model": model})
+
+
+def test_gates_without_gold_keep_everything_in_training_too(encoder):
+    """Under the stock factory nothing teaches the gates: they must not drop words by chance."""
+    nlp = make_nlp(encoder, factory="transformer", gates=[2])
+    nlp.initialize(lambda: make_examples(nlp))
+    model = nlp.get_pipe("transformer").model
+    docs = [nlp.make_doc(text) for text in TEXTS]
+    for layer in model.transformer.modules():
+        if isinstance(layer, torch.nn.Dropout):
+            layer.p = 0.0
+    config = model.transformer.config
+    config.attention_probs_dropout_prob = 0.0
+    for layer in model.transformer.encoder.layer:
+        layer.attention.self.dropout_prob = 0.0
+    trained, _ = model.begin_update(docs)
+    predicted = model.predict(docs)
+    mask = torch.as_tensor(predicted.wordpieces.attention_mask) > 0
+    torch.testing.assert_close(
+        trained.model_output.last_hidden_state[mask],
+        predicted.model_output.last_hidden_state[mask],
+        atol=1e-4,
+        rtol=0,
+    )
+    assert not model.attrs["gates_trained"]
