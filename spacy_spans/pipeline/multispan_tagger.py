@@ -10,6 +10,7 @@ cliques of linked fragments become mentions.
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.util import logger
 from spacy.vocab import Vocab
-from thinc.api import Model, Optimizer, set_dropout_rate
+from thinc.api import Model
 
 from spacy_spans.alignment import GoldMentions, gold_mentions
 from spacy_spans.errors import DataError, SpansWarning
@@ -241,35 +242,13 @@ class MultispanTagger(SpansPipe):
 
     # Training
 
-    def update(
-        self,
-        examples: Iterable[Example],
-        *,
-        drop: float = 0.0,
-        sgd: Optimizer | None = None,
-        losses: dict[str, float] | None = None,
-    ) -> dict[str, float]:
-        """Learn from a batch of examples.
-
-        RETURNS (Dict[str, float]): The losses, with this component's loss per token added.
-        """
-        losses = losses if losses is not None else {}
-        losses.setdefault(self.name, 0.0)
-        examples = list(examples)
-        validate_examples(examples, "MultispanTagger.update")
-        docs = [example.predicted for example in examples]
-        if not any(len(doc) for doc in docs):
-            return losses
-        self.require_initialized()
-        set_dropout_rate(self.model, drop)
-        (rows, edges), backprop = self.model.get_ref("tokens").begin_update(docs)
-        loss, (d_rows, d_edges) = self._loss(examples, rows, edges)
-        self.check_loss(loss)
-        backprop((d_rows, d_edges))
-        if sgd is not None:
-            self.finish_update(sgd)
-        losses[self.name] += loss
-        return losses
+    def begin_loss(
+        self, examples: list[Example], docs: list[Doc]
+    ) -> tuple[float, Callable[[], Any]]:
+        """See `StoredPipe.begin_loss`."""
+        rows_edges, backprop = self.model.get_ref("tokens").begin_update(docs)
+        loss, gradients = self._loss(examples, *rows_edges)
+        return loss, partial(backprop, gradients)
 
     def get_loss(
         self, examples: Iterable[Example], rows_edges: tuple[Any, Any]

@@ -11,6 +11,7 @@ with candidates times labels; only the offsets of all candidates are held, in nu
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.vocab import Vocab
-from thinc.api import Model, Optimizer, set_dropout_rate
+from thinc.api import Model
 from thinc.types import Floats2d, Ragged
 
 from spacy_spans.alignment import GoldSpans, gold_spans
@@ -249,28 +250,11 @@ class SpanEnumerator(SpansPipe):
 
     # Training
 
-    def update(
-        self,
-        examples: Iterable[Example],
-        *,
-        drop: float = 0.0,
-        sgd: Optimizer | None = None,
-        losses: dict[str, float] | None = None,
-    ) -> dict[str, float]:
-        """Learn from a batch of examples.
-
-        RETURNS (Dict[str, float]): The losses, with this component's loss per token added.
-        """
-        losses = losses if losses is not None else {}
-        losses.setdefault(self.name, 0.0)
-        examples = list(examples)
-        validate_examples(examples, "SpanEnumerator.update")
-        docs = [example.predicted for example in examples]
-        if not any(len(doc) for doc in docs):
-            return losses
-        self.require_initialized()
-        set_dropout_rate(self.model, drop)
-        tokens, backprop_tokens = self.model.get_ref("tokens").begin_update(docs)
+    def begin_loss(
+        self, examples: list[Example], docs: list[Doc]
+    ) -> tuple[float, Callable[[], Any]]:
+        """See `StoredPipe.begin_loss`. The classifier learns here, block by block."""
+        tokens, backprop = self.model.get_ref("tokens").begin_update(docs)
         gold = [self._gold(example) for example in examples]
         boundary_scores = self._split_boundary_scores(docs, tokens)
         candidates, weights = self._training_candidates(docs, gold, boundary_scores)
@@ -280,12 +264,7 @@ class SpanEnumerator(SpansPipe):
             extra_loss, d_scores = boundary_loss(gold, doc_lengths, tokens[:, -2:], ops=self._ops)
             loss += extra_loss
             d_tokens[:, -2:] += d_scores
-        self.check_loss(loss)
-        backprop_tokens(d_tokens)
-        if sgd is not None:
-            self.finish_update(sgd)
-        losses[self.name] += loss
-        return losses
+        return loss, partial(backprop, d_tokens)
 
     def _backprop_candidates(
         self,

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -13,9 +13,9 @@ from spacy import util
 from spacy.language import Language
 from spacy.pipeline import TrainablePipe
 from spacy.tokens import Doc
-from spacy.training import Example
+from spacy.training import Example, validate_examples
 from spacy.vocab import Vocab
-from thinc.api import Model
+from thinc.api import Model, Optimizer, set_dropout_rate
 
 from spacy_spans.alignment import count_keys
 from spacy_spans.errors import DataError, SpansError, SpansWarning
@@ -101,6 +101,54 @@ class StoredPipe(TrainablePipe):
     def score_prefix(self) -> str:
         """What the names of its scores begin with."""
         raise NotImplementedError
+
+    def require_initialized(self) -> None:
+        """Raise SpansError while there is nothing that could be trained or run."""
+        raise NotImplementedError
+
+    def begin_loss(
+        self, examples: list[Example], docs: list[Doc]
+    ) -> tuple[float, Callable[[], Any]]:
+        """Run the model on the predicted documents, some with tokens.
+
+        RETURNS (tuple): The loss per token, and what sends its gradient back.
+        """
+        raise NotImplementedError
+
+    @property
+    def learns(self) -> bool:
+        """Whether there is anything to train."""
+        return True
+
+    def update(
+        self,
+        examples: Iterable[Example],
+        *,
+        drop: float = 0.0,
+        sgd: Optimizer | None = None,
+        losses: dict[str, float] | None = None,
+    ) -> dict[str, float]:
+        """Learn from a batch of examples; from documents without tokens there is nothing to learn.
+
+        RETURNS (Dict[str, float]): The losses, with this component's loss per token added.
+        RAISES (SpansError): Before `initialize`, and when the loss is not a number any more.
+        """
+        losses = losses if losses is not None else {}
+        losses.setdefault(self.name, 0.0)
+        examples = list(examples)
+        validate_examples(examples, f"{type(self).__name__}.update")
+        docs = [example.predicted for example in examples]
+        if not self.learns or not any(len(doc) for doc in docs):
+            return losses
+        self.require_initialized()
+        set_dropout_rate(self.model, drop)
+        loss, backprop = self.begin_loss(examples, docs)
+        self.check_loss(loss)
+        backprop()
+        if sgd is not None:
+            self.finish_update(sgd)
+        losses[self.name] += loss
+        return losses
 
     def check_settings(self) -> None:
         """Raise SettingsError on settings out of range."""

@@ -6,6 +6,7 @@ only these runs encoded, and `span_enumerator` with `within_kept` looks for span
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.vocab import Vocab
-from thinc.api import Model, Optimizer, set_dropout_rate
+from thinc.api import Model
 from thinc.types import Floats2d
 
 from spacy_spans.alignment import gold_ranges
@@ -148,7 +149,7 @@ class TokenPruner(StoredPipe):
                 f"Got context = {context}, min_run = {min_run}, positive_weight = "
                 f"{self.positive_weight}. Expected at least 0, at least 1, above 0."
             )
-        if not self.spans_keys and self._learns:
+        if not self.spans_keys and self.learns:
             raise SettingsError("Got spans_keys = []. Expected at least one key to learn from.")
         for key in (self.kept_key, *self.spans_keys, *self.always_keep):
             check_spans_key(key)
@@ -230,39 +231,21 @@ class TokenPruner(StoredPipe):
 
     # Training
 
-    def update(
-        self,
-        examples: Iterable[Example],
-        *,
-        drop: float = 0.0,
-        sgd: Optimizer | None = None,
-        losses: dict[str, float] | None = None,
-    ) -> dict[str, float]:
-        """Learn from a batch of examples; a model without weights learns nothing.
-
-        RETURNS (Dict[str, float]): The losses, with this component's loss per token added.
-        """
-        losses = losses if losses is not None else {}
-        losses.setdefault(self.name, 0.0)
-        examples = list(examples)
-        validate_examples(examples, "TokenPruner.update")
-        docs = [example.predicted for example in examples]
-        if not self._learns or not any(len(doc) for doc in docs):
-            return losses
+    def require_initialized(self) -> None:
+        """Raise SpansError while there are no weights."""
         if not self._has_weights:
             raise SpansError(
                 f"The component {self.name!r} has no weights yet. Load it, or call "
                 "nlp.initialize() with examples first."
             )
-        set_dropout_rate(self.model, drop)
+
+    def begin_loss(
+        self, examples: list[Example], docs: list[Doc]
+    ) -> tuple[float, Callable[[], Any]]:
+        """See `StoredPipe.begin_loss`."""
         logits, backprop = self.model.begin_update(docs)
         loss, gradient = self.get_loss(examples, logits)
-        self.check_loss(loss)
-        backprop(gradient)
-        if sgd is not None:
-            self.finish_update(sgd)
-        losses[self.name] += loss
-        return losses
+        return loss, partial(backprop, gradient)
 
     def get_loss(self, examples: Iterable[Example], scores: Floats2d) -> tuple[float, Floats2d]:
         """Cross-entropy of each token's logit with being in a gold span, per token.
@@ -292,7 +275,7 @@ class TokenPruner(StoredPipe):
         RAISES (SpansError): When no document has any of the spans keys.
         """
         validate_get_examples(get_examples, "TokenPruner.initialize")
-        if self._learns:
+        if self.learns:
             self._check_gold(list(get_examples()))
             sample = [example.predicted for example in islice(get_examples(), N_SAMPLE_DOCS)]
             self.model.initialize(X=sample)
@@ -417,12 +400,12 @@ class TokenPruner(StoredPipe):
         return self.model.ops
 
     @property
-    def _learns(self) -> bool:
+    def learns(self) -> bool:
         return self.model.has_ref("scorer") is True
 
     @property
     def _has_weights(self) -> bool:
-        return not self._learns or layer_shim(self.model.get_ref("scorer")).module is not None
+        return not self.learns or layer_shim(self.model.get_ref("scorer")).module is not None
 
 
 class _Counts(NamedTuple):
