@@ -109,7 +109,7 @@ def gold_spans(example: Example, key: str, label_ids: Mapping[str, int]) -> Gold
     """Read `example.reference.spans[key]` onto the tokens of `example.predicted`.
 
     Nested and overlapping spans are kept. A missing key means that the document is not annotated
-    and gives no span, as for stock `spancat`.
+    and gives no span.
 
     key (str): The spans key of the reference.
     label_ids (Mapping): The index of each label.

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Sequence
 class GoldReport:
     """Running counts over examples. Keeps one example of each loss, as text.
 
-    unannotated (str): What becomes of documents without the key, for messages.
     advice (str): What helps against ends inside of tokens.
     """
 
-    unannotated = "they are learned as documents without spans: leave them out if that is wrong"
     advice = "Convert with `spacy spans convert --alignment-mode expand`"
 
     def __init__(self, labels: Sequence[str]) -> None:
@@ -39,7 +37,8 @@ class GoldReport:
             self.misaligned_example = self.misaligned_example or text
 
     def add_without_key(self) -> None:
-        """Count a document that is not annotated under the key."""
+        """Count a document that is not annotated under the key, hence with no gold to count."""
+        self.n_docs += 1
         self.n_docs_without_key += 1
 
     @property
@@ -52,7 +51,8 @@ class GoldReport:
         if self.n_docs_without_key:
             messages.append(
                 f"{name}: {self.n_docs_without_key} of {self.n_docs} training documents have no "
-                f"doc.spans[{key!r}]; {self.unannotated}."
+                f"doc.spans[{key!r}]; nothing is learned from them. "
+                "Those that are annotated and have no span need an empty group."
             )
         if self.misaligned_of_label:
             messages.append(

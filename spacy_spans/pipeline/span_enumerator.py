@@ -257,13 +257,23 @@ class SpanEnumerator(SpansPipe):
         tokens, backprop = self.model.get_ref("tokens").begin_update(docs)
         gold = [self._gold(example) for example in examples]
         boundary_scores = self._split_boundary_scores(docs, tokens)
-        candidates, weights = self._training_candidates(docs, gold, boundary_scores)
+        # Other documents may be annotated for another component: they teach this one nothing.
+        annotated = [self.key in example.reference.spans for example in examples]
+        candidates, weights = self._training_candidates(docs, gold, boundary_scores, annotated)
         loss, d_tokens = self._backprop_candidates(docs, gold, candidates, weights, tokens)
         if boundary_scores is not None:
-            doc_lengths = [len(doc) for doc in docs]
-            extra_loss, d_scores = boundary_loss(gold, doc_lengths, tokens[:, -2:], ops=self._ops)
+            own = [row for row, is_annotated in enumerate(annotated) if is_annotated]
+            rows = self._ops.asarray(
+                np.flatnonzero(np.repeat(annotated, [len(doc) for doc in docs]))
+            )
+            extra_loss, d_scores = boundary_loss(
+                [gold[row] for row in own],
+                [len(docs[row]) for row in own],
+                tokens[rows, -2:],
+                ops=self._ops,
+            )
             loss += extra_loss
-            d_tokens[:, -2:] += d_scores
+            d_tokens[rows, -2:] += d_scores
         return loss, partial(backprop, d_tokens)
 
     def _backprop_candidates(
@@ -309,7 +319,9 @@ class SpanEnumerator(SpansPipe):
         doc_lengths = [len(example.predicted) for example in examples]
         listed: Any = to_ragged(split_offsets(candidates), HOST)
         offsets = batch_offsets(listed.dataXd, listed.lengths, doc_lengths)
-        return self._loss(gold, doc_lengths, offsets, logits, None)
+        annotated = [self.key in example.reference.spans for example in examples]
+        weights = np.repeat(np.asarray(annotated, dtype="f"), listed.lengths)
+        return self._loss(gold, doc_lengths, offsets, logits, weights)
 
     def _gold(self, example: Example) -> GoldSpans:
         return gold_spans(example, self.key, self.label_ids)
@@ -319,9 +331,15 @@ class SpanEnumerator(SpansPipe):
         docs: Sequence[Doc],
         gold: Sequence[GoldSpans],
         boundary_scores: list[FloatArray] | None,
+        annotated: Sequence[bool],
     ) -> tuple[Ragged, FloatArray | None]:
-        """List candidates, add gold, drop negatives; weights are None when all count alike."""
+        """List candidates of annotated documents, add gold, drop negatives; weights are None when
+        all count alike.
+        """
         candidates = self.listing(docs, boundary_scores)
+        if not all(annotated):
+            listed = zip(split_offsets(candidates), annotated, strict=True)
+            candidates = to_ragged([own if counts else own[:0] for own, counts in listed], HOST)
         gold_offsets = [spans.offsets for spans in gold]
         if self.add_gold_candidates:
             candidates = add_candidates(candidates, gold_offsets)
@@ -385,6 +403,9 @@ class SpanEnumerator(SpansPipe):
         reach = Reach(self.labels)
         known = True
         for example in examples:
+            if self.key not in example.reference.spans:
+                reach.add_without_key()
+                continue
             gold = self._gold(example)
             listed = None
             if known:
@@ -400,8 +421,6 @@ class SpanEnumerator(SpansPipe):
                     )
             reach.add(example, gold, listed, band=self.listing.band)
             reach.add_excluded(self._count_excluded(gold))
-            if self.key not in example.reference.spans:
-                reach.add_without_key()
         for message in reach.messages(self.name, self.key):
             warnings.warn(SpansWarning(message), stacklevel=3)
         bias = reach.rarity_bias()

@@ -42,7 +42,6 @@ class TagReport(GoldReport):
         self.n_inside_tokens = 0
         self.n_merged = 0
 
-    unannotated = "nothing is learned from them"
     advice = 'Set alignment_mode = "expand" or "contract"'
 
     def add(self, example: Example, key: str, gold: GoldMentions, targets: Targets) -> None:

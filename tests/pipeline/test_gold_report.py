@@ -44,7 +44,7 @@ def test_documents_without_the_key_are_counted():
     report.add_without_key()
     report.add_without_key()
     (message,) = report.gold_messages("pipe", "key")
-    assert message.startswith("pipe: 2 of 3 training documents have no doc.spans['key']")
+    assert message.startswith("pipe: 2 of 5 training documents have no doc.spans['key']")
 
 
 def test_labels_without_examples_are_named_misaligned_ones_as_well():

@@ -112,7 +112,7 @@ def test_documents_without_the_key_are_counted():
         add(reach, 1, gold, [(0, 1)])
     reach.add_without_key()
     (message,) = reach.messages("pipe", "key")
-    assert message.startswith("pipe: 1 of 3 training documents have no doc.spans['key']")
+    assert message.startswith("pipe: 1 of 4 training documents have no doc.spans['key']")
     assert reach.recall() == 1.0
 
 

@@ -1169,11 +1169,25 @@ def test_a_batch_without_candidates_costs_nothing():
     assert [list(doc.spans["sc"]) for doc in docs] == [[], []]
 
 
-def test_documents_without_the_key_are_negatives_as_for_stock_spancat():
-    nlp, pipe, _ = make_initialized()
+@pytest.mark.parametrize("kind", ["length", "boundary"])
+def test_documents_without_the_key_teach_nothing(kind):
+    nlp, pipe, _ = make_initialized(candidates=CANDIDATES[kind])
     missing = Example(nlp.make_doc("We pay well"), nlp.make_doc("We pay well"))
     empty = make_example(nlp, "We pay well", [])
-    assert pipe.update([missing])["span_enumerator"] == pipe.update([empty])["span_enumerator"] > 0
+    assert pipe.update([empty])["span_enumerator"] > 0
+    pipe.finish_update(Adam(0.0))
+    assert pipe.update([missing])["span_enumerator"] == 0
+    parameters = [
+        parameter
+        for name in ("tokens", "classifier")
+        for node in pipe.model.get_ref(name).walk()
+        for shim in node.shims
+        for parameter in shim.module.parameters()
+    ]
+    assert parameters
+    assert not any(p.grad is not None and p.grad.any() for p in parameters)
+    if kind == "length":
+        assert pipe.get_loss([missing], logits_for(pipe, [missing]))[0] == 0
 
 
 def test_training_data_with_unknown_labels_is_an_error():
@@ -1196,7 +1210,7 @@ def test_gold_candidates_are_added_only_when_asked():
             nlp.initialize(lambda examples=examples: examples)
         gold = [pipe._gold(example) for example in examples]
         docs = [example.predicted for example in examples]
-        listed, weights = pipe._training_candidates(docs, gold, None)
+        listed, weights = pipe._training_candidates(docs, gold, None, [True] * len(docs))
         assert weights is None
         pipes[add] = [tuple(span) for span in listed.dataXd.tolist()]
         assert pipe.update(examples, sgd=Adam(0.01))["span_enumerator"] > 0

@@ -287,7 +287,7 @@ def test_documents_without_the_key_and_labels_without_examples_are_counted():
     said = warnings_at_initialize(nlp, [*make_examples(nlp, TAG_DATA), bare, bare])
     assert [message.split(" in 'sc'")[0] for message in said] == [
         "multispan_tagger: 2 of 6 training documents have no doc.spans['sc']; nothing is "
-        "learned from them.",
+        "learned from them. Those that are annotated and have no span need an empty group.",
         "multispan_tagger: no training example for NEVER, NOR",
     ]
 
