@@ -10,7 +10,7 @@ from tqdm import tqdm
 from wasabi.tables import table
 
 from spacy_spans.errors import SettingsError
-from spacy_spans.viz import predict
+from spacy_spans.pipelines import predict
 
 Report: TypeAlias = dict[str, Any]
 

@@ -19,8 +19,8 @@ from spacy_spans.errors import DataError, SettingsError
 from spacy_spans.groups import count_spans
 from spacy_spans.keys import printable
 from spacy_spans.metrics import character_f, strict_spans
+from spacy_spans.pipelines import predict
 from spacy_spans.scorers import score_spans
-from spacy_spans.viz import predict
 
 Report: TypeAlias = dict[str, Any]
 

@@ -1,17 +1,12 @@
 """An HTML page of predicted spans against gold, drawn by displaCy."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import spacy
 from spacy import displacy
-from spacy.language import Language
 from spacy.tokens import Doc
-from spacy.util import escape_html, is_package
-
-from spacy_spans.errors import DataError, SettingsError
+from spacy.util import escape_html
 
 DocPair: TypeAlias = tuple[Doc, Doc]
 
@@ -84,66 +79,6 @@ def render_page(
         legend=legend,
         content="\n".join(blocks),
     )
-
-
-def load_pipeline(path: Path) -> Language:
-    """Load a trained pipeline from its folder, or an installed one by its name.
-
-    path (Path): What `spacy train` leaves in `model-best`, or the name of a package.
-    RETURNS (Language): The pipeline.
-    RAISES (SettingsError): There is no pipeline at that path.
-    RAISES (DataError): There is one that cannot be loaded, such as half of one.
-    """
-    if not (path / "config.cfg").is_file() and not is_package(str(path)):
-        raise SettingsError(
-            f"{path} is not the folder of a pipeline: it has no config.cfg. Expected what "
-            "`python -m spacy train` writes, such as training/model-best, or the name of a "
-            "pipeline that is installed"
-        )
-    try:
-        return spacy.load(path if path.exists() else str(path))
-    # Every file of the folder has a reader of its own, any component may be among them, and what
-    # they raise when something is broken or missing has no common type.
-    except Exception as error:
-        raise DataError(
-            f"The pipeline in {path} cannot be loaded ({type(error).__name__}: {error}). Expected "
-            "a folder as `python -m spacy train` wrote it, and the packages of its components "
-            "installed. Copy or train it again, or install what is missing."
-        ) from error
-
-
-def predict(nlp: Language, gold: Sequence[Doc], *, batch_size: int | None = None) -> Iterator[Doc]:
-    """Run a pipeline on the texts of gold documents, as `spacy evaluate` does.
-
-    nlp (Language): The pipeline; it tokenizes the texts itself.
-    gold (Sequence[Doc]): Documents. The words of one whose spaces are unknown are kept.
-    batch_size (int | None): Documents in a batch; None for the pipeline's own.
-    YIELDS (Doc): New documents in the same order; none for none.
-    """
-    inputs = (
-        Doc(nlp.vocab, words=[token.text for token in doc])
-        if doc.has_unknown_spaces
-        # Not nlp.make_doc: its limit on the length is there for the parser.
-        else nlp.tokenizer(doc.text)
-        for doc in gold
-    )
-    return nlp.pipe(inputs, batch_size=batch_size)
-
-
-def check_keys(gold: Sequence[Doc], predicted: Sequence[Doc], spans_key: str) -> None:
-    """Stop when nothing could be compared because one side lacks the key.
-
-    gold, predicted (Sequence[Doc]): Documents; without any, nothing is checked.
-    spans_key (str): Key in doc.spans that both must have in at least one document.
-    RAISES (DataError): Names the side that lacks the key and the keys it has.
-    """
-    for side, docs in (("The data", gold), ("The pipeline's output", predicted)):
-        keys = {key for doc in docs for key in doc.spans}
-        if docs and spans_key not in keys:
-            raise DataError(
-                f"{side} has no doc.spans[{spans_key!r}], only {sorted(keys) or 'no keys at all'}: "
-                "pass a key that both have as --spans-key"
-            )
 
 
 def _count_errors(gold: Doc, predicted: Doc, spans_key: str) -> tuple[int, int]:

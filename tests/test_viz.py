@@ -8,7 +8,6 @@ import spacy
 from spacy.tokens import Doc, SpanGroup
 
 from spacy_spans import viz
-from spacy_spans.errors import DataError, SettingsError
 
 pytestmark = pytest.mark.installed
 
@@ -141,66 +140,3 @@ def test_long_documents_are_cut_between_spans(nlp):
     page = Page(viz.render_page([(doc, doc)]))
     assert page.text.count("word") == 2 * 2_500
     assert page.text.count("LONG") == 1 + 2 * 3
-
-
-def test_a_missing_key_is_an_error(nlp):
-    docs = [make_doc(nlp, "a b", [(0, 1, "A")], key="other")]
-    empty = [make_doc(nlp, "a b", key=None)]
-    with pytest.raises(DataError, match=r"The data has no doc.spans\['sc'\], only \['other'\]"):
-        viz.check_keys(docs, docs, "sc")
-    with pytest.raises(DataError, match=r"The pipeline.s output has .* only no keys at all"):
-        viz.check_keys(docs, empty, "other")
-    viz.check_keys(docs, docs, "other")
-    viz.check_keys([], [], "sc")
-
-
-def test_predict_keeps_words_only_where_spaces_are_unknown(nlp):
-    known = Doc(nlp.vocab, words=["don't"], spaces=[False])
-    unknown = Doc(nlp.vocab, words=["don't"])
-    assert unknown.has_unknown_spaces
-    assert [len(doc) for doc in viz.predict(nlp, [known, unknown])] == [2, 1]
-    assert list(viz.predict(nlp, [])) == []
-
-
-def test_a_folder_without_pipeline_is_an_error(tmp_path):
-    with pytest.raises(
-        SettingsError, match=r"no config.cfg. Expected what `python -m spacy train`"
-    ):
-        viz.load_pipeline(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("config.cfg", "[nlp"),
-        ("config.cfg", '[nlp]\nlang = "en"\npipeline = ["a"]\n[components]\n[components.a]\n'),
-        ("config.cfg", '[nlp]\nlang = "en"\npipelin = []\n'),
-        (
-            "config.cfg",
-            '[nlp]\nlang = "en"\npipeline = ["a"]\n[components]\n[components.a]\nfactory = "no"\n',
-        ),
-        (
-            "config.cfg",
-            '[nlp]\nlang = "en"\npipeline = ["a"]\n[components]\n[components.a]\n'
-            'factory = "sentencizer"\npunkt = null\n',
-        ),
-        ("meta.json", "{"),
-        ("tokenizer", "half"),
-        ("vocab/strings.json", "["),
-    ],
-)
-def test_a_broken_pipeline_is_named(tmp_path, name, content):
-    spacy.blank("en").to_disk(tmp_path / "pipeline")
-    (tmp_path / "pipeline" / name).write_text(content)
-    with pytest.raises(
-        DataError, match=r"The pipeline in .*pipeline cannot be loaded \(\w+: "
-    ) as e:
-        viz.load_pipeline(tmp_path / "pipeline")
-    assert str(e.value.__cause__) in str(e.value)
-
-
-def test_texts_beyond_the_limit_of_the_parser(monkeypatch):
-    nlp = spacy.blank("en")
-    nlp.max_length = 10
-    (doc,) = viz.predict(nlp, [make_doc(spacy.blank("en"), "A text of more than ten characters")])
-    assert doc.text == "A text of more than ten characters"

@@ -34,7 +34,7 @@ def calibrate_pruner_cli(
     would cost in tokens kept.
     """
     with exit_on_error("Cannot calibrate"):
-        from spacy_spans import calibration, viz
+        from spacy_spans import calibration, pipelines
         from spacy_spans.readers import read_docbin
 
         inputs = [pipeline, data, *([code] if code else [])]
@@ -45,7 +45,7 @@ def calibrate_pruner_cli(
             check_writable(json_path, inputs=inputs)
         use_gpu(gpu_id)
         import_code(code)
-        nlp = viz.load_pipeline(pipeline)
+        nlp = pipelines.load_pipeline(pipeline)
         gold = list(read_docbin(data, nlp.vocab))
         report = calibration.calibrate_pruner(nlp, gold, name=name, progress=True)
         nlp.to_disk(output)

@@ -39,7 +39,7 @@ def evaluate_cli(
     all fragments are right. Candidates: the share of gold that could have been found.
     """
     with exit_on_error("Cannot evaluate"):
-        from spacy_spans import evaluation, viz
+        from spacy_spans import evaluation, pipelines
         from spacy_spans.readers import read_docbin
 
         if json_path is not None:
@@ -47,7 +47,7 @@ def evaluate_cli(
             check_writable(json_path, inputs=inputs)
         use_gpu(gpu_id)
         import_code(code)
-        nlp = viz.load_pipeline(pipeline)
+        nlp = pipelines.load_pipeline(pipeline)
         report = evaluation.evaluate(
             nlp,
             list(read_docbin(data, nlp.vocab)),

@@ -28,19 +28,25 @@ def render_cli(
 
         from tqdm import tqdm
 
-        from spacy_spans import viz
+        from spacy_spans import pipelines, viz
         from spacy_spans.groups import count_spans
         from spacy_spans.readers import read_docbin
 
         for path, other in ((output, json_path), (json_path, output)):
             if path is not None:
                 check_writable(path, inputs=[pipeline, data], others=[other])
-        nlp = viz.load_pipeline(pipeline)
+        nlp = pipelines.load_pipeline(pipeline)
         gold = list(islice(read_docbin(data, nlp.vocab), min(limit, sys.maxsize)))
         predicted = list(
-            tqdm(viz.predict(nlp, gold), total=len(gold), unit=" docs", leave=False, disable=None)
+            tqdm(
+                pipelines.predict(nlp, gold),
+                total=len(gold),
+                unit=" docs",
+                leave=False,
+                disable=None,
+            )
         )
-        viz.check_keys(gold, predicted, spans_key)
+        pipelines.check_keys(gold, predicted, spans_key)
         page = viz.render_page(
             list(zip(gold, predicted, strict=True)), spans_key=spans_key, title=title
         )
