@@ -1,7 +1,8 @@
 """Load a trained pipeline and run it on gold documents, with errors that say what to do next."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import spacy
 from spacy.language import Language
@@ -11,10 +12,11 @@ from spacy.util import is_package
 from spacy_spans.errors import DataError, SettingsError
 
 
-def load_pipeline(path: Path) -> Language:
+def load_pipeline(path: Path, *, overrides: Mapping[str, Any] | None = None) -> Language:
     """Load a trained pipeline from its folder, or an installed one by its name.
 
     path (Path): What `spacy train` leaves in `model-best`, or the name of a package.
+    overrides (Mapping | None): Settings that replace those of its config, as for `spacy.load`.
     RETURNS (Language): The pipeline.
     RAISES (SettingsError): There is no pipeline at that path.
     RAISES (DataError): There is one that cannot be loaded, such as half of one.
@@ -26,7 +28,7 @@ def load_pipeline(path: Path) -> Language:
             "pipeline that is installed"
         )
     try:
-        return spacy.load(path if path.exists() else str(path))
+        return spacy.load(path if path.exists() else str(path), config=dict(overrides or {}))
     # Every file of the folder has a reader of its own, any component may be among them, and what
     # they raise when something is broken or missing has no common type.
     except Exception as error:
@@ -45,14 +47,18 @@ def predict(nlp: Language, gold: Sequence[Doc], *, batch_size: int | None = None
     batch_size (int | None): Documents in a batch; None for the pipeline's own.
     YIELDS (Doc): New documents in the same order; none for none.
     """
-    inputs = (
-        Doc(nlp.vocab, words=[token.text for token in doc])
-        if doc.has_unknown_spaces
-        # Not nlp.make_doc: its limit on the length is there for the parser.
-        else nlp.tokenizer(doc.text)
-        for doc in gold
-    )
+    inputs = (unannotated(nlp, doc) for doc in gold)
     return nlp.pipe(inputs, batch_size=batch_size)
+
+
+def unannotated(nlp: Language, gold: Doc) -> Doc:
+    """The text of a gold document as the pipeline tokenizes it; words alone where spaces are
+    unknown.
+    """
+    if gold.has_unknown_spaces:
+        return Doc(nlp.vocab, words=[token.text for token in gold])
+    # Not nlp.make_doc: its limit on the length is there for the parser.
+    return nlp.tokenizer(gold.text)
 
 
 def check_keys(gold: Sequence[Doc], predicted: Sequence[Doc], spans_key: str) -> None:
