@@ -7,6 +7,7 @@ line, both loaded by then, is imported here.
 import typer
 from spacy.cli._util import app  # private, but the extension point other plugins use as well
 
+from spacy_spans.cli.bench import bench_cli
 from spacy_spans.cli.calibrate_pruner import calibrate_pruner_cli
 from spacy_spans.cli.convert import convert_cli
 from spacy_spans.cli.coverage import coverage_cli
@@ -18,6 +19,7 @@ spans_cli = typer.Typer(
     help="Work with span annotations: convert, measure, score and look at them.",
     no_args_is_help=True,
 )
+spans_cli.command("bench")(bench_cli)
 spans_cli.command("calibrate-pruner")(calibrate_pruner_cli)
 spans_cli.command("convert")(convert_cli)
 spans_cli.command("coverage")(coverage_cli)

@@ -6,14 +6,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NoReturn
 
 import typer
 from wasabi.printer import Printer
 from wasabi.util import ICONS
 
-from spacy_spans.errors import SettingsError, SpansError
+from spacy_spans.errors import SpansError
 from spacy_spans.keys import printable
 
 
@@ -53,45 +52,6 @@ def exit_on_error(title: str) -> Iterator[Printer]:
 def split_list(value: str | None) -> tuple[str, ...]:
     """Parts of a comma-separated option, without white space around them. None gives ()."""
     return tuple(part.strip() for part in value.split(",")) if value is not None else ()
-
-
-def import_code(path: Path | None) -> None:
-    """Import a Python file, for the functions that it registers. None imports nothing.
-
-    Raises SettingsError when there is no such file, or it cannot be imported.
-    """
-    if path is None:
-        return
-    if not path.is_file():
-        raise SettingsError(f"The code {str(path)!r} is not there, expected a Python file.")
-    from spacy.util import import_file
-
-    try:
-        import_file("python_code", path)
-    # It is the user's: it may raise anything.
-    except Exception as error:
-        raise SettingsError(
-            f"The code {str(path)!r} cannot be imported ({type(error).__name__}: {error}). Correct "
-            "it first."
-        ) from error
-
-
-def use_gpu(gpu_id: int) -> None:
-    """Run what is loaded from here on on a GPU; below 0: on the CPU.
-
-    Raises SettingsError when there is no such GPU, or the packages for it are missing.
-    """
-    if gpu_id < 0:
-        return
-    import spacy
-
-    try:
-        spacy.require_gpu(gpu_id)
-    # Each library underneath has errors of its own.
-    except Exception as error:
-        raise SettingsError(
-            f"GPU {gpu_id} cannot be used ({error}). Leave --gpu-id out to use the CPU."
-        ) from error
 
 
 def _make_printer() -> Printer:

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from spacy_spans.cli._shared import exit_on_error, import_code, use_gpu
+from spacy_spans.cli._shared import exit_on_error
 from spacy_spans.files import check_writable, write_json
+from spacy_spans.runtime import import_code, use_gpu
 
 
 def calibrate_pruner_cli(

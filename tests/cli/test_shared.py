@@ -7,11 +7,10 @@ import sys
 import threading
 
 import pytest
-import spacy
 import typer
 
-from spacy_spans.cli._shared import exit_on_error, import_code, use_gpu
-from spacy_spans.errors import DataError, SettingsError
+from spacy_spans.cli._shared import exit_on_error
+from spacy_spans.errors import DataError
 from spacy_spans.files import replacing
 
 pytestmark = pytest.mark.installed
@@ -106,40 +105,3 @@ def test_a_full_disk_gives_exit_code_1():
         )
     assert done.returncode == 1
     assert done.stderr == b"Cannot print: No space left on device\n"
-
-
-def test_code_is_imported(tmp_path):
-    path = tmp_path / "code.py"
-    path.write_text(
-        "import spacy\n@spacy.registry.misc('tests.shared.v1')\ndef make():\n    return 7\n"
-    )
-    import_code(path)
-    assert spacy.registry.misc.get("tests.shared.v1")() == 7
-    import_code(None)
-
-
-def test_code_that_is_missing_or_broken_is_an_error(tmp_path):
-    path = tmp_path / "code.py"
-    with pytest.raises(SettingsError, match="is not there, expected a Python file"):
-        import_code(path)
-    path.write_text("1 / 0")
-    with pytest.raises(SettingsError, match=r"cannot be imported \(ZeroDivisionError: division"):
-        import_code(path)
-
-
-def test_a_gpu_is_required_only_when_asked_for(monkeypatch):
-    asked = []
-    monkeypatch.setattr(spacy, "require_gpu", asked.append)
-    use_gpu(-1)
-    assert asked == []
-    use_gpu(2)
-    assert asked == [2]
-
-
-def test_a_gpu_that_is_not_there_is_an_error(monkeypatch):
-    def fail(gpu_id):
-        raise ValueError("No GPU devices detected")
-
-    monkeypatch.setattr(spacy, "require_gpu", fail)
-    with pytest.raises(SettingsError, match=r"GPU 0 cannot be used.*Leave --gpu-id out"):
-        use_gpu(0)

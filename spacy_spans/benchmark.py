@@ -1,0 +1,291 @@
+"""Several pipelines side by side: speed, memory and scores on the same documents.
+
+Each pipeline is loaded in a process of its own, so that its peak of memory is its own, and they
+take turns, so that a machine that slows down does so for all. `run_benchmark` returns plain
+numbers; `format_benchmark` and `plot_benchmark` show them.
+"""
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from tqdm import tqdm
+from wasabi.tables import table
+
+from spacy_spans.benchmark_worker import Conditions, Contender, Failure, Report, serve
+from spacy_spans.errors import DataError, SettingsError
+from spacy_spans.keys import printable
+
+
+def name_contenders(paths: Sequence[Path]) -> list[Contender]:
+    """Name pipelines by the ends of their paths, as long as it takes to tell them apart.
+
+    Files of `spacy train` are all called model-best: training/a/model-best and
+    training/b/model-best are told apart by their folders.
+    """
+    parts = [path.parts for path in paths]
+    for length in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(own[-length:]) for own in parts]
+        if len(set(names)) == len(names):
+            return [Contender(path, name) for path, name in zip(paths, names, strict=True)]
+    return [Contender(path, str(path)) for path in paths]
+
+
+def run_benchmark(
+    contenders: Sequence[Contender], conditions: Conditions, *, progress: bool = False
+) -> Report:
+    """Measure pipelines in turns.
+
+    contenders (Sequence[Contender]): At least one, with different names.
+    progress (bool): Show a progress bar when standard error is a terminal.
+    RETURNS (Report): Plain data, ready for JSON. "documents", "words" and "threads"; "pipelines":
+        for each "words_per_second" (median, lowest and highest over the runs), "components"
+        (median seconds of each in one run, "tokenizer" included), "peak_mb" (of the process;
+        None where the system does not tell), "loaded_mb" (peak before any document), "f" and
+        "partial_f" (None when it does not write the key), "keep_ratio" (None when it prunes
+        nothing), "pareto" (see `pareto_front`).
+    RAISES (SettingsError): Nothing to measure, names that are alike, or settings out of range.
+    RAISES (DataError): The data lacks the key, or a pipeline cannot be loaded or run.
+    """
+    _check(contenders, conditions)
+    silent = None if progress else True
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(_start_worker(contender, conditions)) for contender in contenders
+        ]
+        n_steps = len(workers) * (conditions.runs + 1)
+        with tqdm(total=n_steps, unit=" runs", leave=False, disable=silent) as bar:
+            # One after the other: two that warm up at once would share the memory.
+            facts = []
+            for worker in workers:
+                facts.append(worker.ask("warm up"))
+                bar.update()
+            timed: list[list[dict[str, float]]] = [[] for _ in workers]
+            for _ in range(conditions.runs):
+                for worker, own in zip(workers, timed, strict=True):
+                    own.append(worker.ask("run"))
+                    bar.update()
+            peaks = [worker.ask("peak") for worker in workers]
+    rows = [
+        {"name": contender.name, "path": str(contender.path), "overrides": contender.overrides}
+        | _summarize(fact, own)
+        | {"peak_mb": peak}
+        for contender, fact, own, peak in zip(contenders, facts, timed, peaks, strict=True)
+    ]
+    for row, is_best in zip(rows, pareto_front(rows), strict=True):
+        row["pareto"] = is_best
+    shared = ("documents", "words", "threads")
+    return {
+        **{name: facts[0][name] for name in shared},
+        "spans_key": conditions.spans_key,
+        "runs": conditions.runs,
+        "pipelines": rows,
+    }
+
+
+def pareto_front(rows: Sequence[Report]) -> list[bool]:
+    """Which pipelines no other beats: at least as fast and as accurate, and better in one.
+
+    Speeds are told apart only when the ranges of the runs do not overlap. Pipelines without F1 are
+    never on the front.
+    """
+
+    def beats(other: Report, own: Report) -> bool:
+        theirs, mine = other["words_per_second"], own["words_per_second"]
+        is_faster = theirs["lowest"] > mine["highest"]
+        is_slower = theirs["highest"] < mine["lowest"]
+        is_better = other["f"] > own["f"]
+        return other["f"] >= own["f"] and not is_slower and (is_faster or is_better)
+
+    scored = [row for row in rows if row["f"] is not None]
+    return [row["f"] is not None and not any(beats(other, row) for other in scored) for row in rows]
+
+
+def format_benchmark(report: Report) -> str:
+    """Write a report as tables for people, without a line break at the end."""
+    header = ["Pipeline", "Words/s", "Lowest", "Highest", "Peak MB", "F", "Overlap F", "Kept", ""]
+    rows = []
+    for row in report["pipelines"]:
+        speed = row["words_per_second"]
+        rows.append(
+            (
+                printable(row["name"]),
+                *(f"{speed[name]:,.0f}" for name in ("median", "lowest", "highest")),
+                "-" if row["peak_mb"] is None else f"{row['peak_mb']:,.0f}",
+                *(_percent(row[name]) for name in ("f", "partial_f", "keep_ratio")),
+                "best" if row["pareto"] else "",
+            )
+        )
+    parts = [
+        table(rows, header=header, divider=True, aligns=["l", *"rrrrrrr", "l"], max_col=60),
+        _format_components(report["pipelines"]),
+    ]
+    text = "\n\n".join(part.strip("\n") for part in parts)
+    return (
+        f"{text}\n\n{report['documents']:,} documents, {report['words']:,} words, "
+        f"{report['runs']} runs in turns after one that is not counted, {report['threads']} "
+        "threads. Best: no other is as fast and more accurate, or as accurate and faster."
+    )
+
+
+def require_matplotlib() -> None:
+    """Check, before anything is measured, that there is something to draw with.
+
+    RAISES (SettingsError): It is not installed.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise SettingsError(
+            "--plot needs matplotlib, which is not installed: "
+            "run `pip install 'spacy-spans[viz]'`, or leave --plot out"
+        ) from error
+
+
+def plot_benchmark(report: Report, path: Path, image_format: str | None = None) -> None:
+    """Draw F1 against words/s, with the front of those that no other beats.
+
+    path (Path): Image to write. image_format (str | None): None: by the ending of path.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    scored = [row for row in report["pipelines"] if row["f"] is not None]
+    for row in scored:
+        speed = row["words_per_second"]
+        axes.errorbar(
+            speed["median"],
+            100 * row["f"],
+            xerr=[[speed["median"] - speed["lowest"]], [speed["highest"] - speed["median"]]],
+            fmt="o" if row["pareto"] else "x",
+            color="tab:blue" if row["pareto"] else "tab:gray",
+            capsize=3,
+        )
+        # A "$" would be read as the start of a formula.
+        axes.annotate(
+            row["name"].replace("$", r"\$"),
+            (speed["median"], 100 * row["f"]),
+            textcoords="offset points",
+            xytext=(6, 6),
+            fontsize="small",
+        )
+    front = sorted(
+        (row["words_per_second"]["median"], 100 * row["f"]) for row in scored if row["pareto"]
+    )
+    axes.plot(*zip(*front, strict=True) if front else ([], []), color="tab:blue", alpha=0.4)
+    axes.margins(0.2)
+    axes.set_xlabel(f"Words/s, {report['threads']} threads (bars: lowest and highest run)")
+    axes.set_ylabel(f"Strict F1 of {report['spans_key']!r} in %")
+    axes.set_title(
+        "Circles: no other is as fast and more accurate, or as accurate and faster",
+        fontsize="small",
+    )
+    axes.grid(alpha=0.3)
+    figure.savefig(path, format=image_format, dpi=150)
+
+
+def _check(contenders: Sequence[Contender], conditions: Conditions) -> None:
+    names = [contender.name for contender in contenders]
+    if not names or len(set(names)) < len(names):
+        raise SettingsError(
+            f"Got the pipelines {names}. Expected at least one, each under a name of its own."
+        )
+    for name, value, lowest in (
+        ("runs", conditions.runs, 1),
+        ("threads", conditions.threads, 1),
+        ("batch_size", conditions.batch_size, 1),
+    ):
+        if value is not None and value < lowest:
+            raise SettingsError(f"Got {name} = {value}. Expected {lowest} or more.")
+
+
+def _summarize(fact: Report, runs: Sequence[dict[str, float]]) -> Report:
+    speeds = [fact["words"] / max(sum(run.values()), sys.float_info.epsilon) for run in runs]
+    return {
+        "words_per_second": {
+            "median": median(speeds),
+            "lowest": min(speeds),
+            "highest": max(speeds),
+        },
+        "components": {name: median(run[name] for run in runs) for name in runs[0]},
+        **{name: fact[name] for name in ("loaded_mb", "f", "partial_f", "keep_ratio")},
+    }
+
+
+def _format_components(rows: Sequence[Report]) -> str:
+    names = list(dict.fromkeys(name for row in rows for name in row["components"]))
+    body = [
+        (
+            printable(row["name"]),
+            *(f"{own[name]:.2f}" if name in (own := row["components"]) else "-" for name in names),
+        )
+        for row in rows
+    ]
+    right: list[Literal["r", "c", "l"]] = ["r"] * len(names)
+    header = ["Seconds per run", *map(printable, names)]
+    return table(body, header=header, divider=True, aligns=["l", *right])
+
+
+def _percent(score: float | None) -> str:
+    return "-" if score is None else f"{100 * score:.1f}"
+
+
+class _Worker:
+    def __init__(self, name: str, process: Any, connection: Any) -> None:
+        self.name = name
+        self.process = process
+        self.connection = connection
+
+    def ask(self, what: str) -> Any:
+        """RAISES (DataError): What failed in the process, or that it ended."""
+        try:
+            self.connection.send(what)
+            answer = self.connection.recv()
+        except (EOFError, OSError) as error:
+            self.process.join(10)
+            raise DataError(
+                f"The process of the pipeline {self.name!r} ended with exit code "
+                f"{self.process.exitcode}; -9 means that the system ran out of memory, or somebody "
+                "killed it. Leave this pipeline out, or try a smaller --batch-size."
+            ) from error
+        if isinstance(answer, Failure):
+            raise DataError(f"Pipeline {self.name!r}: {answer.message}")
+        return answer
+
+
+@contextmanager
+def _start_worker(contender: Contender, conditions: Conditions) -> Iterator[_Worker]:
+    # Not forked: threads of torch do not survive that, and memory would be shared.
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs, contender, conditions), daemon=True)
+    with _threads_in_environment(conditions.threads):
+        process.start()
+    theirs.close()
+    try:
+        yield _Worker(contender.name, process, ours)
+    finally:
+        ours.close()
+        process.terminate()
+        process.join()
+
+
+@contextmanager
+def _threads_in_environment(threads: int | None) -> Iterator[None]:
+    """Libraries read the number when they are imported, which is before a worker runs."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    if threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["OMP_NUM_THREADS"] = before
+        elif threads is not None:
+            del os.environ["OMP_NUM_THREADS"]

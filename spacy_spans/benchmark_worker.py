@@ -1,0 +1,190 @@
+"""What `spacy_spans.benchmark` runs in the process of each pipeline: load it, run it, answer."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from timeit import default_timer
+from typing import Any, TypeAlias
+
+from spacy_spans.errors import DataError, SpansError
+from spacy_spans.runtime import import_code, use_gpu
+
+Report: TypeAlias = dict[str, Any]
+
+# Where pruning components write by default; others are asked for their kept_key.
+KEPT_KEY = "kept_tokens"
+_MB = 1024**2
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A pipeline to measure.
+
+    path (Path): Its folder, or the name of an installed package.
+    name (str): What it is called in the report.
+    overrides (dict): Settings that replace those of its config, as for `spacy.load`.
+    """
+
+    path: Path
+    name: str
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What all pipelines are measured under.
+
+    data (Path): Gold: a .spacy file, or a folder with some.
+    spans_key (str): Key of doc.spans to score.
+    runs (int): Timed runs over all documents, after one that is not timed.
+    threads (int | None): Threads of a process; None: as many as torch takes.
+    batch_size (int | None): Documents in a batch; None for each pipeline's own.
+    gpu_id (int): GPU to use, -1 for the CPU.
+    code (Path | None): Python file to import first.
+    """
+
+    data: Path
+    spans_key: str = "sc"
+    runs: int = 5
+    threads: int | None = None
+    batch_size: int | None = None
+    gpu_id: int = -1
+    code: Path | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong, for the user."""
+
+    message: str
+
+
+def serve(connection: Any, contender: Contender, conditions: Conditions) -> None:
+    """Answer until the other side hangs up."""
+    session = None
+    while True:
+        try:
+            what = connection.recv()
+        except EOFError:
+            return
+        try:
+            if session is None:
+                session = _Session(contender, conditions)
+            answers = {"warm up": session.warm_up, "run": session.run, "peak": peak_mb}
+            answer: Any = answers[what]()
+        except (SpansError, OSError) as error:
+            answer = Failure(str(error))
+        # The components are somebody's: they may raise anything.
+        except Exception as error:
+            answer = Failure(f"it cannot be run ({type(error).__name__}: {error}).")
+        connection.send(answer)
+
+
+class _Session:
+    """One loaded pipeline and the documents."""
+
+    def __init__(self, contender: Contender, conditions: Conditions) -> None:
+        # The parent never needs them.
+        import torch
+
+        from spacy_spans.pipelines import load_pipeline
+        from spacy_spans.readers import read_docbin
+
+        use_gpu(conditions.gpu_id)
+        import_code(conditions.code)
+        if conditions.threads is not None:
+            torch.set_num_threads(conditions.threads)
+        self.threads = torch.get_num_threads()
+        self.nlp = load_pipeline(contender.path, overrides=contender.overrides)
+        self.conditions = conditions
+        self.gold = list(read_docbin(conditions.data, self.nlp.vocab))
+        self.loaded_mb = peak_mb()
+        key = conditions.spans_key
+        if not any(key in doc.spans for doc in self.gold):
+            there = sorted({key for doc in self.gold for key in doc.spans})
+            raise DataError(
+                f"The data has no doc.spans[{key!r}], only {there or 'no keys at all'}: pass one "
+                "that is there as --spans-key."
+            )
+        self.n_words = 0
+        self.predicted: list[Any] = []
+
+    def warm_up(self) -> Report:
+        """Run once, not timed, and score what comes out."""
+        from spacy.training import Example
+
+        from spacy_spans.scorers import score_spans
+
+        self.predicted = []
+        self.run(keep=True)
+        docs, self.predicted = self.predicted, []
+        key = self.conditions.spans_key
+        scores: Report = {}
+        if any(key in doc.spans for doc in docs):
+            examples = [Example(*pair) for pair in zip(docs, self.gold, strict=True)]
+            scores = score_spans(examples, spans_key=key)
+        self.n_words = sum(map(len, docs))
+        return {
+            "documents": len(docs),
+            "words": self.n_words,
+            "threads": self.threads,
+            "loaded_mb": self.loaded_mb,
+            "f": scores.get(f"spans_{key}_f"),
+            "partial_f": scores.get(f"spans_{key}_partial_f"),
+            "keep_ratio": self._keep_ratio(docs),
+        }
+
+    def run(self, *, keep: bool = False) -> dict[str, float]:
+        """Seconds of each component over all documents."""
+        from spacy.util import minibatch
+
+        from spacy_spans.pipelines import unannotated
+
+        nlp = self.nlp
+        seconds = {"tokenizer": 0.0, **dict.fromkeys(nlp.pipe_names, 0.0)}
+        for batch in minibatch(self.gold, self.conditions.batch_size or nlp.batch_size):
+            start = default_timer()
+            docs = [unannotated(nlp, doc) for doc in batch]
+            seconds["tokenizer"] += default_timer() - start
+            for name, component in nlp.pipeline:
+                start = default_timer()
+                if hasattr(component, "pipe"):
+                    docs = list(component.pipe(docs, batch_size=len(docs)))
+                else:
+                    docs = [component(doc) for doc in docs]
+                seconds[name] += default_timer() - start
+            if keep:
+                self.predicted += docs
+        return seconds
+
+    def _keep_ratio(self, docs: Sequence[Any]) -> float | None:
+        """Share of tokens in kept runs, of the first key that a pruner wrote."""
+        from spacy_spans.groups import read_offsets
+
+        asked = (getattr(pipe, "kept_key", None) for _, pipe in self.nlp.pipeline)
+        for key in (*asked, KEPT_KEY):
+            if key and any(key in doc.spans for doc in docs):
+                kept = sum(
+                    int((runs[:, 1] - runs[:, 0]).sum())
+                    for runs in (read_offsets(doc, key) for doc in docs if key in doc.spans)
+                )
+                whole = sum(len(doc) for doc in docs if key not in doc.spans)
+                return (kept + whole) / max(1, sum(map(len, docs)))
+        return None
+
+
+def peak_mb() -> float | None:
+    """Most memory that this process has held so far, in MB of 2**20 bytes; None on Windows."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        # Not getrusage: what it says includes the process that started this one.
+        for line in status.read_text(encoding="utf8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (_MB if sys.platform == "darwin" else 1024)
