@@ -1,9 +1,9 @@
 """Registered span getters: what of each document the transformer encodes.
 
 They cut by word pieces, so they need to know the tokenizer's. spacy-transformers calls a span
-getter with documents only; the architecture `spacy-spans.TransformerModel.v1` calls `cut` with the
-number of pieces of each token as well. Under another architecture they raise an error: guessing
-would either waste windows or let the encoder cut pieces off.
+getter with documents only; the architecture `spacy-spans.PrunedTransformerModel.v1` calls `cut`
+with the number of pieces of each token as well. Under another architecture they raise an error:
+guessing would either waste windows or let the encoder cut pieces off.
 """
 
 from collections.abc import Iterable, Sequence
@@ -144,5 +144,5 @@ def refuse_to_guess(name: str) -> NoReturn:
     raise SettingsError(
         f"spacy-spans.{name}.v1 cuts by word pieces, and only knows them under an architecture "
         "that counts them. In the block of the transformer's model that has this get_spans set "
-        '@architectures = "spacy-spans.TransformerModel.v1".'
+        '@architectures = "spacy-spans.PrunedTransformerModel.v1".'
     )

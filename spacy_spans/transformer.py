@@ -1,20 +1,15 @@
-"""spacy-transformers' model, encoding rows that are cut by its own word pieces."""
+"""From documents to the rows of word pieces that an encoder runs on, and its output back."""
 
 import warnings
 from collections.abc import Callable, Sequence
-from copy import deepcopy
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from spacy.tokens import Doc, Span
-from spacy_transformers.data_classes import FullTransformerBatch, TransformerData, WordpieceBatch
-from spacy_transformers.layers.split_trf import split_trf_batch
+from spacy_transformers.data_classes import TransformerData, WordpieceBatch
 from spacy_transformers.layers.transformer_model import TransformerModel
-from spacy_transformers.layers.transformer_model import init as init_stock
-from spacy_transformers.layers.trfs2arrays import trfs2arrays
-from thinc.api import Model, chain, torch2xp
-from thinc.types import Floats2d, Ragged
+from thinc.api import torch2xp
+from thinc.types import Ragged
 from transformers.file_utils import ModelOutput
 
 from spacy_spans.errors import SettingsError, SpansWarning
@@ -25,81 +20,6 @@ from spacy_spans.span_getters import PieceGetter
 NO_LIMIT = 1_000_000
 # Positions that RoBERTa's table has for padding, not for pieces.
 RESERVED_POSITIONS = 2
-OWN_TOK2VEC = "spacy-spans.Tok2VecTransformer.v1"
-
-
-def build_transformer_model_v1(
-    name: str,
-    get_spans: Callable,
-    tokenizer_config: dict = {},  # noqa: B006 (as the stock architecture)
-    transformer_config: dict = {},  # noqa: B006
-    mixed_precision: bool = False,
-    grad_scaler_config: dict = {},  # noqa: B006
-) -> Model[list[Doc], FullTransformerBatch]:
-    """`spacy-transformers.TransformerModel.v3` that knows its word pieces: windows are cut by them,
-    and none is ever cut off.
-
-    Each document is split into pieces once. A window with more of them than the encoder takes goes
-    on in another one. Tokens without a window get zero vectors, wherever they are in the document;
-    stock loses the rows of those at its ends.
-
-    get_spans (Callable): `spacy-spans.piece_windows.v1`, `spacy-spans.kept_spans.v1`, or any other
-        span getter.
-    name, tokenizer_config, transformer_config, mixed_precision, grad_scaler_config: As of the
-        stock architecture. The tokenizer has to be a fast one.
-    RETURNS (Model): For the stock `transformer` factory.
-    """
-    return WindowedTransformer(
-        name,
-        get_spans,
-        dict(tokenizer_config),
-        dict(transformer_config),
-        mixed_precision,
-        dict(grad_scaler_config),
-    )
-
-
-def build_tok2vec_transformer_v1(
-    name: str,
-    get_spans: Callable,
-    pooling: Model[Ragged, Floats2d],
-    grad_factor: float = 1.0,
-    tokenizer_config: dict = {},  # noqa: B006 (as the stock architecture)
-    transformer_config: dict = {},  # noqa: B006
-    mixed_precision: bool = False,
-    grad_scaler_config: dict = {},  # noqa: B006
-) -> Model[list[Doc], list[Floats2d]]:
-    """`spacy-spans.TransformerModel.v1` as the token encoder of one component: what
-    `nlp.replace_listeners` leaves in place of a listener.
-
-    pooling (Model): From the vectors of a token's pieces to its own.
-    grad_factor (float): Multiplies the gradient.
-    name, get_spans, ...: As of `spacy-spans.TransformerModel.v1`.
-    """
-    model = build_transformer_model_v1(
-        name, get_spans, tokenizer_config, transformer_config, mixed_precision, grad_scaler_config
-    )
-    return chain(chain(model, split_trf_batch()), trfs2arrays(pooling, grad_factor))
-
-
-class WindowedTransformer(TransformerModel):
-    """See `build_transformer_model_v1`."""
-
-    def __init__(self, *settings: Any) -> None:
-        """settings: Those of the stock model, in its order."""
-        super().__init__(*settings)
-        self._arguments: tuple[Any, ...] = settings
-        self._func = forward
-        self.init = _init
-        self.attrs["replace_listener_cfg"] = partial(replace_listener_cfg, OWN_TOK2VEC)
-
-    def copy(self) -> "WindowedTransformer":
-        """A copy with weights of its own. The stock one's would be of the stock class."""
-        copied = type(self)(*self._arguments)
-        copied._dims = deepcopy(self._dims)
-        copied._layers = [deepcopy(layer) for layer in self.layers]
-        copied.attrs.update(self.attrs)
-        return copied
 
 
 class Tokenized(NamedTuple):
@@ -196,24 +116,6 @@ def capacity(model: TransformerModel) -> int:
     return get_spans.max_pieces
 
 
-def forward(
-    model: WindowedTransformer, docs: list[Doc], is_train: bool
-) -> tuple[FullTransformerBatch, Callable]:
-    """Encode a batch; at least one document has tokens."""
-    batch = tokenize(model, docs)
-    output, backprop_encoder = model.layers[0](batch.wordpieces, is_train)
-    data = split_by_doc(batch, output)
-
-    def backprop(d_batch: FullTransformerBatch) -> list[Doc]:
-        backprop_encoder(d_batch.model_output)
-        return docs
-
-    full = FullTransformerBatch(
-        batch.spans, batch.wordpieces, output, batch.align, cached_doc_data=data
-    )
-    return full, backprop
-
-
 def make_batch(tokenizer: Any, rows: Sequence[Rows]) -> tuple[int, WordpieceBatch]:
     """Add special pieces to rows, and pad them to the longest.
 
@@ -269,21 +171,3 @@ def _report_split(model: Any, n_split: int, limit: int) -> None:
 
 def _ragged(data: Any, lengths: Any) -> Ragged:
     return Ragged(data.astype("i"), lengths.astype("i"))
-
-
-def _init(model: Any, X: Any = None, Y: Any = None) -> Model:
-    # Without documents: the stock component gives one that nothing has run on.
-    init_stock(model)
-    return model
-
-
-def replace_listener_cfg(architecture: str, tok2vec_config: dict, listener_config: dict) -> dict:
-    """What `nlp.replace_listeners` writes into the config: the encoder inside of one component.
-
-    architecture (str): Name of an architecture with the encoder's settings and these two.
-    """
-    config = {**tok2vec_config, "@architectures": architecture}
-    for key in ("pooling", "grad_factor"):
-        if key in listener_config:
-            config.setdefault(key, listener_config[key])
-    return config

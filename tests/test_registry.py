@@ -43,14 +43,8 @@ FIXED: dict[str, dict] = {"spacy-spans.LexicalTokenPruner.v1": {}}
 PIECE_WINDOWS = {"@span_getters": "spacy-spans.piece_windows.v1"}
 # Architectures around an encoder, which is loaded at initialize.
 ENCODERS = {
-    "spacy-spans.TransformerModel.v1": {"name": "a", "get_spans": PIECE_WINDOWS},
     "spacy-spans.PrunedTransformerModel.v1": {"name": "a", "get_spans": PIECE_WINDOWS},
     "spacy-spans.PrunedTok2VecTransformer.v1": {
-        "name": "a",
-        "get_spans": PIECE_WINDOWS,
-        "pooling": {"@layers": "reduce_mean.v1"},
-    },
-    "spacy-spans.Tok2VecTransformer.v1": {
         "name": "a",
         "get_spans": PIECE_WINDOWS,
         "pooling": {"@layers": "reduce_mean.v1"},

@@ -1,13 +1,14 @@
 """`spacy-spans.PrunedTransformerModel.v1`: wires the pruning encoder into the `transformer` pipe.
 
 It takes the place of `spacy-transformers.TransformerModel.v3`: storage and listeners are that
-one's, windows are cut by word pieces as in `spacy_spans.transformer`. They run in batches of like
-length, in bfloat16 where the machine has it, and gates, once trained, drop words between layers.
+one's, windows are cut by word pieces, so that none is cut off. They run in batches of like length,
+in bfloat16 where the machine has it, and gates, once trained, drop words between layers.
 """
 
 import contextlib
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import Any, cast
 
@@ -16,22 +17,18 @@ import torch
 from spacy.tokens import Doc
 from spacy_transformers.data_classes import FullTransformerBatch, WordpieceBatch
 from spacy_transformers.layers import split_trf_batch, trfs2arrays
+from spacy_transformers.layers.transformer_model import TransformerModel
 from spacy_transformers.layers.transformer_model import init as init_transformer
 from thinc.api import Model, chain
 from thinc.types import Floats2d, Ragged
 from transformers.modeling_outputs import BaseModelOutput
 
-from spacy_spans.encoder.families import family_of
-from spacy_spans.encoder.run import Encoded, Gates, Pruning, encode
+from spacy_spans.encoder.families import FAMILIES, family_of
+from spacy_spans.encoder.run import Encoded, Gates, Pruning, encode, encode_whole
 from spacy_spans.errors import SettingsError
 from spacy_spans.kernels.batching import length_batches
 from spacy_spans.torch_layer import layer_shim, torch_layer
-from spacy_spans.transformer import (
-    WindowedTransformer,
-    replace_listener_cfg,
-    split_by_doc,
-    tokenize,
-)
+from spacy_spans.transformer import split_by_doc, tokenize
 from spacy_spans.types import FloatArray
 
 AUTOCAST = ("auto", "bfloat16", "none")
@@ -39,8 +36,8 @@ DROPPED = ("pool", "drop")
 OWN_TOK2VEC = "spacy-spans.PrunedTok2VecTransformer.v1"
 
 
-class PrunedTransformerModel(WindowedTransformer):
-    """A `WindowedTransformer` with another forward pass, and gates as a second layer.
+class PrunedTransformerModel(TransformerModel):
+    """The stock model with another forward pass, and gates as a second layer.
 
     attrs: "keep_ratio", "threshold", "dropped" and "autocast" may be changed at any time, e.g.
     `nlp.get_pipe("transformer").model.attrs["keep_ratio"] = 0.3`.
@@ -67,7 +64,15 @@ class PrunedTransformerModel(WindowedTransformer):
             torch_layer("gates", Gates, _not_called, _not_called, init=_leave_to_encoder)
         )
         self.attrs.update(options, gates_trained=False)
-        self.attrs["replace_listener_cfg"] = partial(replace_listener_cfg, OWN_TOK2VEC)
+        self.attrs["replace_listener_cfg"] = _replace_listener_cfg
+
+    def copy(self) -> "PrunedTransformerModel":
+        """A copy with weights of its own. The stock one's would be of the stock class."""
+        copied = type(self)(*self._arguments)
+        copied._dims = deepcopy(self._dims)
+        copied._layers = [deepcopy(layer) for layer in self.layers]
+        copied.attrs.update(self.attrs)
+        return copied
 
 
 def build_pruned_transformer_model_v1(
@@ -83,11 +88,19 @@ def build_pruned_transformer_model_v1(
     autocast: str = "auto",
     max_batch_pieces: int = 4096,
 ) -> Model[list[Doc], FullTransformerBatch]:
-    """Build an encoder that runs windows of like length together, and can prune words.
+    """Build an encoder that cuts no word piece off, runs windows of like length together, and can
+    prune words.
 
-    name (str): A Hugging Face model: its name or folder.
-    get_spans (Callable): Cuts documents into windows, as for the stock architecture.
-    tokenizer_config, transformer_config (dict): As for the stock architecture.
+    Each document is split into pieces once. A window with more of them than the encoder takes goes
+    on in another one. Tokens without a window get zero vectors, wherever they are in the document;
+    stock loses the rows of those at its ends. The output is the last hidden state and nothing else.
+
+    name (str): A Hugging Face model: its name or folder. Any family without gates; with gates, one
+        of those in `spacy_spans.encoder.families`.
+    get_spans (Callable): `spacy-spans.piece_windows.v1`, `spacy-spans.kept_spans.v1`, or any other
+        span getter.
+    tokenizer_config, transformer_config (dict): As for the stock architecture. The tokenizer has
+        to be a fast one.
     gates (List[int]): Layers, counted from 1, after which words are dropped; none by default. They
         learn from gold spans where the component is `pruned_transformer`; until then all is kept.
     keep_ratio (Optional[float]): Share of each window's words that every gate keeps. None: the
@@ -99,7 +112,8 @@ def build_pruned_transformer_model_v1(
     autocast (str): "bfloat16", "none", or "auto": bfloat16 where the processor computes in it.
     max_batch_pieces (int): Most pieces of a batch of windows, padding included.
     RETURNS (Model): Documents to a `FullTransformerBatch`, with rows for dropped words as well.
-    RAISES (SettingsError): On settings out of range; for families without adapter once it runs.
+    RAISES (SettingsError): On settings out of range; at initialize, on gates for a family without
+        adapter or after the last layer.
     """
     _check(gates, keep_ratio, threshold, train_keep_ratio, dropped, autocast, max_batch_pieces)
     options = {
@@ -193,14 +207,16 @@ def _leave_to_encoder(model: Model, X: Any = None, Y: Any = None) -> Model:
 def _init(model: Any, X: Any = None, Y: Any = None) -> Model:
     # Without documents: the stock component gives one that nothing has run on.
     init_transformer(model)
-    n_layers = len(family_of(model.transformer).layers(model.transformer))
     gates = model.attrs["gates"]
-    if gates and gates[-1] >= n_layers:
+    if not gates:
+        return model
+    n_layers = len(family_of(model.transformer).layers(model.transformer))
+    if gates[-1] >= n_layers:
         raise SettingsError(
             f"Got gates = {gates} for an encoder of {n_layers} layers. Expected layers before the "
             "last: there is nothing to save after it."
         )
-    if gates and layer_shim(model.layers[1]).module is None:
+    if layer_shim(model.layers[1]).module is None:
         layer_shim(model.layers[1]).build_module(model.get_dim("nO"), len(gates))
     return model
 
@@ -259,21 +275,28 @@ def _run(
     def take(values: Any) -> torch.Tensor:
         return torch.as_tensor(values[rows, :longest], device=device).long()
 
-    token_types = pieces.token_type_ids
-    gates = layer_shim(model.layers[1]).module
-    # Gates that nothing was learned from would drop words by chance.
-    can_prune = model.attrs["gates_trained"] or (is_train and model.relevance is not None)
+    types = pieces.token_type_ids
+    inputs: dict[str, Any] = {
+        "input_ids": take(pieces.input_ids),
+        "mask": take(pieces.attention_mask) > 0,
+        "token_types": None if types is None else take(types),
+    }
+    encoder = model.transformer
     with _autocast(model.attrs["autocast"], device.type), torch.set_grad_enabled(is_train):
-        encoded = encode(
-            model.transformer,
-            family_of(model.transformer),
-            gates if can_prune else None,
-            _pruning(model, is_train),
-            input_ids=take(pieces.input_ids),
-            mask=take(pieces.attention_mask) > 0,
-            token_types=None if token_types is None else take(token_types),
-            words=take(words),
-        )
+        if encoder.config.model_type not in FAMILIES:
+            encoded = encode_whole(encoder, **inputs)
+        else:
+            gates = layer_shim(model.layers[1]).module
+            # Gates that nothing was learned from would drop words by chance.
+            can_prune = model.attrs["gates_trained"] or (is_train and model.relevance is not None)
+            encoded = encode(
+                encoder,
+                family_of(encoder),
+                gates if can_prune else None,
+                _pruning(model, is_train),
+                **inputs,
+                words=take(words),
+            )
     return encoded._replace(hidden=encoded.hidden.float())
 
 
@@ -333,3 +356,12 @@ def _gate_loss(
             )
             n_words += int(exists.sum())
     return torch.stack(losses).sum() / max(1, n_words)
+
+
+def _replace_listener_cfg(tok2vec_config: dict, listener_config: dict) -> dict:
+    """What `nlp.replace_listeners` writes into the config: the encoder inside of one component."""
+    config = {**tok2vec_config, "@architectures": OWN_TOK2VEC}
+    for key in ("pooling", "grad_factor"):
+        if key in listener_config:
+            config.setdefault(key, listener_config[key])
+    return config

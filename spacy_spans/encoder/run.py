@@ -107,3 +107,16 @@ def encode(
     for before, short in reversed(way_back):
         hidden = restore(before, short, hidden)
     return Encoded(family.finish(model, hidden), logits, n_rows)
+
+
+def encode_whole(
+    model: Any, *, input_ids: Tensor, mask: Tensor, token_types: Tensor | None
+) -> Encoded:
+    """Encode windows by the model's own forward pass: any family, without gates.
+
+    Arguments as of `encode`.
+    """
+    types = {} if token_types is None else {"token_type_ids": token_types}
+    output = model(input_ids=input_ids, attention_mask=mask.long(), **types)
+    hidden: Tensor = output.last_hidden_state
+    return Encoded(hidden, [], hidden.shape[0] * hidden.shape[1] * model.config.num_hidden_layers)

@@ -7,6 +7,7 @@ import torch
 from spacy.training import Example
 from spacy_transformers import Transformer
 
+from spacy_spans.encoder.families import FAMILIES
 from spacy_spans.encoder.model import build_pruned_transformer_model_v1
 from spacy_spans.errors import SettingsError
 from spacy_spans.pipeline.pruned_transformer import PrunedTransformer, mark_relevant
@@ -86,28 +87,39 @@ def texts_of(doc):
     return [span.text for span in doc.spans["sc"]]
 
 
-def test_without_gates_the_vectors_are_those_of_the_stock_model(encoder):
-    nlp = make_nlp(encoder, factory="transformer")
+@pytest.mark.parametrize("has_adapter", [True, False])
+def test_without_gates_the_vectors_are_those_of_the_model_itself(encoder, has_adapter, monkeypatch):
+    if not has_adapter:
+        monkeypatch.delitem(FAMILIES, "bert")
+    nlp = make_nlp(encoder, factory="transformer", max_batch_pieces=32)
     nlp.initialize(lambda: make_examples(nlp))
-    stock = spacy.blank("en")
-    model = {
-        "@architectures": "spacy-spans.TransformerModel.v1",
-        "name": str(encoder),
-        "get_spans": WINDOWS,
-    }
-    stock.add_pipe("transformer", config={"model": model})
-    stock.get_pipe("transformer").model.initialize()
-    docs = [nlp.make_doc(text) for text in TEXTS]
-    ours = nlp.get_pipe("transformer").predict(docs)
-    theirs = stock.get_pipe("transformer").predict(docs)
-    mask = torch.as_tensor(theirs.wordpieces.attention_mask) > 0
+    trf = nlp.get_pipe("transformer")
+    ours = trf.predict([nlp.make_doc(text) for text in TEXTS])
+    pieces = ours.wordpieces
+    with torch.no_grad():
+        theirs = trf.model.transformer(
+            input_ids=torch.as_tensor(pieces.input_ids),
+            attention_mask=torch.as_tensor(pieces.attention_mask),
+        )
+    mask = torch.as_tensor(pieces.attention_mask) > 0
     torch.testing.assert_close(
         ours.model_output.last_hidden_state[mask],
-        theirs.model_output.last_hidden_state[mask],
+        theirs.last_hidden_state[mask],
         atol=1e-4,
         rtol=0,
     )
-    np.testing.assert_array_equal(ours.align.dataXd, theirs.align.dataXd)
+
+
+def test_a_family_without_adapter_learns_and_has_no_gates(encoder, monkeypatch):
+    monkeypatch.delitem(FAMILIES, "bert")
+    nlp = make_nlp(encoder, factory="transformer")
+    optimizer = nlp.initialize(lambda: make_examples(nlp))
+    before = nlp.get_pipe("transformer").model.to_bytes()
+    nlp.update(make_examples(nlp), sgd=optimizer)
+    assert nlp.get_pipe("transformer").model.to_bytes() != before
+    nlp = make_nlp(encoder, gates=[1])
+    with pytest.raises(SettingsError, match=r"family 'bert'.*leave gates empty"):
+        nlp.initialize(lambda: make_examples(nlp))
 
 
 def test_the_size_of_batches_changes_nothing(encoder):
@@ -218,8 +230,8 @@ def test_gates_after_the_last_layer_are_errors(encoder):
 
 
 def test_other_architectures_have_no_gates(encoder):
-    model = {"@architectures": "spacy-spans.TransformerModel.v1", "name": str(encoder)}
-    model["get_spans"] = WINDOWS
+    model = {"@architectures": "spacy-transformers.TransformerModel.v3", "name": str(encoder)}
+    model["get_spans"] = {"@span_getters": "spacy-transformers.doc_spans.v1"}
     with pytest.raises(SettingsError, match=r"Expected spacy-spans\.PrunedTransformerModel\.v1"):
         spacy.blank("en").add_pipe("pruned_transformer", config={"model": model})
 

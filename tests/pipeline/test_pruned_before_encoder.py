@@ -33,7 +33,7 @@ def make_pipeline(encoder):
     nlp = spacy.blank("en")
     nlp.add_pipe("token_pruner", config={"model": {"tok2vec": SMALL_TOK2VEC}})
     model = {
-        "@architectures": "spacy-spans.TransformerModel.v1",
+        "@architectures": "spacy-spans.PrunedTransformerModel.v1",
         "name": str(encoder),
         "get_spans": {"@span_getters": "spacy-spans.kept_spans.v1", "max_pieces": 32},
     }

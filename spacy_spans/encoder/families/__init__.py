@@ -50,7 +50,7 @@ def family_of(model: Any) -> Family:
     if name not in FAMILIES:
         raise SettingsError(
             f"Got an encoder of the family {name!r}. Expected one of {sorted(FAMILIES)}: take "
-            "another encoder, use spacy-transformers.TransformerModel.v3, or add an adapter as "
+            "another encoder, leave gates empty, or add an adapter as "
             "spacy_spans/encoder/families/__init__.py says."
         )
     return FAMILIES[name]
