@@ -10,7 +10,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,12 +128,25 @@ def train(
 
 
 def fit(
-    nlp: Language, docs: list[Doc], *, epochs: int, learn_rate: float, max_steps: int = 0
+    nlp: Language,
+    docs: list[Doc],
+    *,
+    epochs: int,
+    learn_rate: float,
+    max_steps: int = 0,
+    begin: Callable[[int], None] = lambda total: None,
+    each_step: Callable[[], None] = lambda: None,
+    annotates: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Train on annotated documents for `epochs`, or `max_steps` if that is less."""
+    """Train on annotated documents for `epochs`, or `max_steps` if that is less.
+
+    begin: Called once all components are initialised, with the number of steps. each_step: Called
+    before each. annotates: Components that are not trained here, and annotate the documents.
+    """
     docs = [piece for doc in docs for piece in cut(doc)]
     nlp.initialize(lambda: [Example(unannotated(doc), doc) for doc in docs])
     total = epochs * sum(1 for _ in word_batches(docs, shuffle=False))
+    begin(total)
     optimizer = Adam(
         learn_rate=warmup_linear(learn_rate, max(1, total // 10), total),
         L2=0.01,
@@ -145,7 +158,10 @@ def fit(
     for epoch in range(epochs):
         for batch in word_batches(docs, shuffle=True):
             examples = [Example(unannotated(doc), doc) for doc in batch]
-            losses = nlp.update(examples, sgd=optimizer, drop=0.1)
+            each_step()
+            losses = nlp.update(
+                examples, sgd=optimizer, drop=0.1, annotates=annotates, exclude=annotates
+            )
             if not all(math.isfinite(loss) for loss in losses.values()):
                 raise ValueError(f"Loss is not finite at step {n_steps}: {losses}")
             optimizer.step_schedules()

@@ -1,0 +1,287 @@
+"""Token pruning: strict F1 against words/s, for each place where words can be dropped.
+
+A base pipeline (`pruned_transformer` without gates, `span_enumerator`) is trained on each corpus;
+every method goes on from it for the same number of further epochs at half the rate, "unpruned" as
+well. The others are trained under pruning at ratios that are drawn anew for each batch, and scored
+on dev at several. `speed` lets the saved pipelines take turns, with stock beside them. `all` runs
+every cell in a process of its own and writes `results/pruning.{json,md,png}`; cells that are there
+are not run again (`--fresh` starts over).
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import typer
+from enumerator import ENCODER, HERE, LEARN_RATE, RESULTS, WORK, run_cells, write_cell
+from tagger import read_part, score_dev
+from thinc.api import Config
+
+EPOCHS = {"genia": 6, "skillspan": 4, "toxic_spans": 2, "cuad": 1}
+# Further ones, from the base on, for every method.
+MORE_EPOCHS = {"genia": 2, "skillspan": 1, "toxic_spans": 1, "cuad": 1}
+# Gates start from nothing: so large a part of the further steps prunes nothing.
+WARM_UP = 0.2
+RATIOS = (0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1)
+# Lowest ratio that is drawn in training: dense data is never pruned as far as sparse data.
+LOWEST_RATIO = {"genia": 0.3, "skillspan": 0.2, "toxic_spans": 0.1, "cuad": 0.1}
+GATE_METHODS: dict[str, dict[str, Any]] = {
+    "gate-1": {"gates": [1]},
+    "gate-2": {"gates": [2]},
+    "random-2": {"gates": [2], "criterion": {"@misc": "spacy-spans.random_criterion.v1"}},
+    "norm-2": {"gates": [2], "criterion": {"@misc": "spacy-spans.norm_criterion.v1"}},
+    "attention-2": {"gates": [2], "criterion": {"@misc": "spacy-spans.attention_criterion.v1"}},
+}
+BEFORE_METHODS = ("pruner", "stop-words")
+PRUNER_STEPS = 240
+METHODS = ("unpruned", *GATE_METHODS, *BEFORE_METHODS)
+# What is timed; the other criteria cost what a gate costs, attention more.
+TIMED_METHODS = ("unpruned", "gate-1", "gate-2", "pruner")
+TIMED_RATIOS = {
+    "genia": (0.7, 0.5, 0.4, 0.3),
+    "skillspan": (0.5, 0.4, 0.3, 0.2),
+    "toxic_spans": (0.4, 0.3, 0.2, 0.1),
+    "cuad": (0.4, 0.3, 0.2, 0.1),
+}
+# Where the criteria that learn nothing stand beside the gate.
+CRITERIA_ON = ("genia",)
+
+app = typer.Typer(pretty_exceptions_enable=False)
+
+
+def build_config(method: str, data: str) -> Config:
+    config = Config().from_disk(HERE / "configs" / "pruned.cfg", interpolate=False)
+    components = config["components"]
+    model = components["transformer"]["model"]
+    model["name"] = str(ENCODER)
+    if method in GATE_METHODS:
+        model.update(GATE_METHODS[method], train_keep_ratio=LOWEST_RATIO[data])
+    elif method in BEFORE_METHODS:
+        model["get_spans"] = {"@span_getters": "spacy-spans.kept_spans.v1"}
+        components["span_enumerator"]["within_kept"] = True
+        components["token_pruner"] = {
+            "factory": "token_pruner",
+            "policy": {"@misc": "spacy-spans.top_k_policy.v1", "keep_ratio": 1.0},
+        }
+        if method == "stop-words":
+            components["token_pruner"]["model"] = {
+                "@architectures": "spacy-spans.LexicalTokenPruner.v1"
+            }
+        config["nlp"]["pipeline"] = ["token_pruner", "transformer", "span_enumerator"]
+    return config.interpolate()
+
+
+def load(config: Config) -> Any:
+    import spacy
+
+    return spacy.util.load_model_from_config(config, auto_fill=True)
+
+
+@app.command("base")
+def base_cell(data: str, seed: int = 0, threads: int = 2) -> None:
+    """Train a pipeline that prunes nothing."""
+    import torch
+    from _training import fit
+    from spacy.util import fix_random_seed
+
+    torch.set_num_threads(threads)
+    fix_random_seed(seed)
+    nlp = load(build_config("unpruned", data))
+    docs = read_part(nlp, data, "train")
+    result = fit(nlp, docs, epochs=EPOCHS[data], learn_rate=LEARN_RATE)
+    finish(nlp, "base", data, seed, result, (1.0,))
+
+
+@app.command("continue")
+def continue_cell(method: str, data: str, seed: int = 0, threads: int = 2) -> None:
+    """Go on from the base under pruning, and score at every ratio."""
+    import spacy
+    import torch
+    from _training import fit
+    from spacy.util import fix_random_seed
+
+    torch.set_num_threads(threads)
+    fix_random_seed(seed)
+    nlp = load(build_config(method, data))
+    docs = read_part(nlp, data, "train")
+    base = spacy.load(WORK / "pipelines" / f"base-{data}-{seed}")
+    pruner = train_pruner(nlp, docs, seed) if method == "pruner" else None
+    result = fit(
+        nlp,
+        docs,
+        epochs=MORE_EPOCHS[data],
+        learn_rate=LEARN_RATE / 2,
+        begin=lambda total: take_weights(nlp, base, pruner, warm_up=int(WARM_UP * total)),
+        each_step=lambda: draw_ratio(nlp, data) if method in BEFORE_METHODS else None,
+        annotates=["token_pruner"] if method in BEFORE_METHODS else [],
+    )
+    ratios = (1.0,) if method == "unpruned" else (1.0, *RATIOS)
+    if method == "unpruned":
+        finish(nlp, method, data, seed, result, ratios)
+        return
+    lowest = LOWEST_RATIO[data]
+    finish(nlp, method, data, seed, result, [ratio for ratio in ratios if ratio >= lowest])
+
+
+def take_weights(nlp: Any, base: Any, pruner: bytes | None, *, warm_up: int) -> None:
+    """Start from the base: encoder and enumerator; gates stay new."""
+    transformer = nlp.get_pipe("transformer").model
+    weights = base.get_pipe("transformer").model.transformer.state_dict()
+    transformer.transformer.load_state_dict(weights)
+    if "warmup_steps" in transformer.attrs:
+        transformer.attrs["warmup_steps"] = warm_up
+    head = nlp.get_pipe("span_enumerator")
+    head.model.from_bytes(base.get_pipe("span_enumerator").model.to_bytes())
+    if pruner is not None:
+        nlp.get_pipe("token_pruner").from_bytes(pruner, exclude=["vocab"])
+
+
+def train_pruner(nlp: Any, docs: list[Any], seed: int) -> bytes:
+    """Train the component that runs before the encoder, alone."""
+    import random
+
+    from _training import cut, unannotated
+    from spacy.training import Example
+    from spacy.training.batchers import minibatch_by_words
+    from thinc.api import Adam, warmup_linear
+
+    pieces = [piece for doc in docs for piece in cut(doc)]
+    examples = [Example(unannotated(piece), piece) for piece in pieces]
+    pruner = nlp.get_pipe("token_pruner")
+    pruner.initialize(lambda: examples, nlp=nlp)
+    optimizer = Adam(warmup_linear(0.002, PRUNER_STEPS // 10, PRUNER_STEPS), L2=0.01)
+    shuffle = random.Random(seed)
+    n_steps = 0
+    while n_steps < PRUNER_STEPS:
+        shuffle.shuffle(examples)
+        for batch in minibatch_by_words(iter(examples), size=1000):
+            pruner.update(batch, sgd=optimizer, drop=0.1)
+            optimizer.step_schedules()
+            n_steps += 1
+    stored: bytes = pruner.to_bytes(exclude=["vocab"])
+    return stored
+
+
+def draw_ratio(nlp: Any, data: str) -> None:
+    """As gates do in training: another ratio for each batch."""
+    import random
+
+    set_ratio(nlp, random.uniform(LOWEST_RATIO[data], 1.0))
+
+
+def set_ratio(nlp: Any, ratio: float) -> None:
+    """What share of the words is kept from here on."""
+    if "token_pruner" in nlp.pipe_names:
+        from spacy_spans.policies import build_top_k_policy_v1
+
+        nlp.get_pipe("token_pruner").policy = build_top_k_policy_v1(ratio)
+    else:
+        nlp.get_pipe("transformer").model.attrs["keep_ratio"] = ratio
+
+
+def finish(
+    nlp: Any, method: str, data: str, seed: int, result: dict[str, Any], ratios: Any
+) -> None:
+    """Score on dev at each ratio, save the pipeline, write the cell."""
+    gold = read_part(nlp, data, "dev")
+    scores = {}
+    for ratio in ratios:
+        set_ratio(nlp, ratio)
+        with counting_rows() as rows:
+            own = score_dev(nlp, "span_enumerator", gold)
+        scores[ratio] = {"threshold": own["threshold"], "f": own["dev"]["f"], "rows": sum(rows)}
+        print(method, data, ratio, scores[ratio], flush=True)
+    set_ratio(nlp, 1.0)
+    pipelines = WORK / "pipelines"
+    pipelines.mkdir(parents=True, exist_ok=True)
+    nlp.to_disk(pipelines / f"{method}-{data}-{seed}")
+    cell = {"method": method, "data": data, "seed": seed, "scores": scores}
+    write_cell(f"pruning-{method}-{data}-{seed}", cell | result)
+
+
+@contextmanager
+def counting_rows() -> Iterator[list[int]]:
+    """Rows that the encoder's layers compute, padding included, summed over layers."""
+    from spacy_spans.encoder import model
+
+    rows: list[int] = []
+    encode = model.encode
+
+    def count(*args: Any, **kwargs: Any) -> Any:
+        encoded = encode(*args, **kwargs)
+        rows.append(encoded.n_rows)
+        return encoded
+
+    model.encode = count
+    try:
+        yield rows
+    finally:
+        model.encode = encode
+
+
+@app.command("speed")
+def speed_cell(data: str, seed: int = 0, threads: int = 2, runs: int = 5) -> None:
+    """Let stock, the unpruned pipeline and every method at every ratio take turns on dev."""
+    from spacy_spans.benchmark import Conditions, Contender, format_benchmark, run_benchmark
+
+    contenders = []
+    for system in ("spancat", "span_enumerator"):
+        for path in sorted((WORK / "pipelines").glob(f"{system}-{data}-12-*"))[:1]:
+            contenders.append(Contender(path, f"stock transformer, {system}"))
+    for method in TIMED_METHODS:
+        path = WORK / "cells" / f"pruning-{method}-{data}-{seed}.json"
+        if path.exists():
+            scores = json.loads(path.read_text())["scores"]
+            contenders += [
+                Contender(
+                    WORK / "pipelines" / f"{method}-{data}-{seed}",
+                    f"{method} {ratio}",
+                    overrides(method, float(ratio), own["threshold"]),
+                )
+                for ratio, own in scores.items()
+                if method == "unpruned" or float(ratio) in TIMED_RATIOS[data]
+            ]
+    conditions = Conditions(
+        WORK / "corpora" / f"{data}-dev.spacy", runs=runs, threads=threads, batch_size=64
+    )
+    report = run_benchmark(contenders, conditions, progress=True)
+    print(format_benchmark(report), flush=True)
+    write_cell(f"pruning-speed-{data}", {"data": data, "seed": seed, "report": report})
+
+
+def overrides(method: str, ratio: float, threshold: float) -> dict[str, Any]:
+    settings = {"components.span_enumerator.threshold": threshold}
+    if method in BEFORE_METHODS:
+        return settings | {"components.token_pruner.policy.keep_ratio": ratio}
+    return settings | {"components.transformer.model.keep_ratio": ratio}
+
+
+@app.command("report")
+def report() -> None:
+    """Write the tables, the plot and the JSON from the cells that are there."""
+    from _pruning_report import write_report
+
+    write_report(WORK / "cells", RESULTS)
+
+
+@app.command("all")
+def run_all(fresh: bool = False, threads: int = 2) -> None:
+    """Run every cell, one process each, then report."""
+    options = ("--threads", threads)
+    jobs: dict[str, tuple[Any, ...]] = {}
+    for data in EPOCHS:
+        jobs[f"pruning-base-{data}-0"] = ("base", data, *options)
+        for method in METHODS if data in CRITERIA_ON else TIMED_METHODS:
+            jobs[f"pruning-{method}-{data}-0"] = ("continue", method, data, *options)
+    jobs |= {f"pruning-speed-{data}": ("speed", data, *options) for data in EPOCHS}
+    run_cells(Path(__file__), jobs, fresh=fresh)
+    report()
+
+
+if __name__ == "__main__":
+    app()
