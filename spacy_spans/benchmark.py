@@ -5,6 +5,7 @@ take turns, so that a machine that slows down does so for all. `run_benchmark` r
 numbers; `format_benchmark` and `plot_benchmark` show them.
 """
 
+import json
 import multiprocessing
 import os
 import sys
@@ -34,6 +35,42 @@ def name_contenders(paths: Sequence[Path]) -> list[Contender]:
         if len(set(names)) == len(names):
             return [Contender(path, name) for path, name in zip(paths, names, strict=True)]
     return [Contender(path, str(path)) for path in paths]
+
+
+def vary_setting(contenders: Sequence[Contender], vary: str) -> list[Contender]:
+    """Measure each pipeline at several values of one setting.
+
+    vary (str): "SETTING=VALUE,VALUE", as in "components.transformer.model.keep_ratio=1.0,0.5".
+        Values are JSON; what is no JSON is text.
+    RETURNS (list): One for each pipeline and value, with the last part of the setting's name and
+        the value in its name.
+    RAISES (SettingsError): Another form, or the same value twice.
+    """
+    setting, equals, values = vary.partition("=")
+    texts = [text.strip() for text in values.split(",")]
+    if not setting.strip() or not equals or not all(texts) or len(set(texts)) < len(texts):
+        raise SettingsError(
+            f"Got --vary {vary!r}. Expected SETTING=VALUE,VALUE with different values, as in "
+            "components.transformer.model.keep_ratio=1.0,0.5"
+        )
+    setting = setting.strip()
+    short = setting.rpartition(".")[2]
+    return [
+        Contender(
+            contender.path,
+            f"{contender.name} {short}={text}",
+            {**contender.overrides, setting: _parse(text)},
+        )
+        for contender in contenders
+        for text in texts
+    ]
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
 
 
 def run_benchmark(

@@ -187,3 +187,19 @@ def test_plots(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SettingsError, match=r"pip install 'spacy-spans\[viz\]'"):
         benchmark.require_matplotlib()
+
+
+def test_a_setting_can_be_varied():
+    contenders = [Contender(Path("x"), "x", {"a": 1}), Contender(Path("y"), "y")]
+    varied = benchmark.vary_setting(contenders, "b.c = 0.5, null,text")
+    assert [(found.name, found.overrides) for found in varied] == [
+        ("x c=0.5", {"a": 1, "b.c": 0.5}),
+        ("x c=null", {"a": 1, "b.c": None}),
+        ("x c=text", {"a": 1, "b.c": "text"}),
+        ("y c=0.5", {"b.c": 0.5}),
+        ("y c=null", {"b.c": None}),
+        ("y c=text", {"b.c": "text"}),
+    ]
+    for wrong in ("b.c", "b.c=", "=1", "b.c=1,1", "b.c=1,,2"):
+        with pytest.raises(SettingsError, match=r"Expected SETTING=VALUE,VALUE"):
+            benchmark.vary_setting(contenders, wrong)

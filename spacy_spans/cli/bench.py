@@ -18,6 +18,10 @@ def bench_cli(
     spans_key: Annotated[
         str, typer.Option("--spans-key", "-k", help="Key in doc.spans to score")
     ] = "sc",
+    vary: Annotated[
+        str | None,
+        typer.Option(help="Measure at several values of a setting: SETTING=VALUE,VALUE"),
+    ] = None,
     runs: Annotated[int, typer.Option(help="Timed runs over all documents", min=1)] = 5,
     threads: Annotated[
         int | None, typer.Option(help="Threads of each pipeline. Default: torch's choice", min=1)
@@ -40,6 +44,7 @@ def bench_cli(
     """Measure pipelines side by side: words/s, memory and F1, of stock components as well.
 
     Each is loaded in a process of its own, and they take turns. One run over the data is not timed.
+    With --vary components.transformer.model.keep_ratio=1.0,0.5 each is measured at both ratios.
     """
     with exit_on_error("Cannot measure"):
         from spacy_spans import benchmark
@@ -51,8 +56,11 @@ def bench_cli(
             check_writable(path, inputs=inputs, others=[o for o in outputs if o is not path])
         if images:
             benchmark.require_matplotlib()
+        contenders = benchmark.name_contenders(pipelines)
+        if vary is not None:
+            contenders = benchmark.vary_setting(contenders, vary)
         report = benchmark.run_benchmark(
-            benchmark.name_contenders(pipelines),
+            contenders,
             benchmark.Conditions(data, spans_key, runs, threads, batch_size, gpu_id, code),
             progress=True,
         )

@@ -35,11 +35,12 @@ def data(tmp_path):
 
 def test_prints_a_table_and_writes_json_and_plots(pipeline, data, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib (extra viz) is not installed")
-    options = ("--runs", 1, "--threads", 1, "--json", tmp_path / "out.json")
+    vary = ("--vary", "components.span_ruler.spans_key=sc")
+    options = ("--runs", 1, "--threads", 1, "--json", tmp_path / "out.json", *vary)
     result = run(pipeline, "--data", data, *options, "--plot", tmp_path / "plot.png")
     assert result.exit_code == 0, result.output
     (row,) = (line.split() for line in result.stdout.splitlines() if "best" in line)
-    assert (row[0], row[5], row[-1]) == ("pipeline", "66.7", "best")
+    assert (*row[:2], row[6], row[-1]) == ("pipeline", "spans_key=sc", "66.7", "best")
     report = json.loads((tmp_path / "out.json").read_text(encoding="utf8"))
     assert report["data"] == str(data)
     assert report["pipelines"][0]["f"] == pytest.approx(2 / 3)
