@@ -218,7 +218,8 @@ max_batch_items = 4096
 spans_keys = ["sc"]
 
 [pruned_transformer.set_extra_annotations]
-@annotation_setters = "spacy-transformers.null_annotation_setter.v1"
+@annotation_setters = "spacy-spans.kept_tokens.v1"
+kept_key = "kept_tokens"
 
 [pruned_transformer.model]
 @architectures = "spacy-spans.PrunedTransformerModel.v1"
@@ -229,9 +230,13 @@ gates = [2]
 keep_ratio = null
 threshold = 0.5
 train_keep_ratio = 0.3
+warmup_steps = 200
 dropped = "pool"
 autocast = "auto"
 max_batch_pieces = 4096
+
+[pruned_transformer.model.criterion]
+@misc = "spacy-spans.gate_criterion.v1"
 
 [pruned_transformer.model.get_spans]
 @span_getters = "spacy-spans.piece_windows.v1"
@@ -243,7 +248,7 @@ overlap = 0
 
 @Language.factory(
     "pruned_transformer",
-    assigns=["doc._.trf_data"],
+    assigns=["doc._.trf_data", "doc.spans"],
     default_config=DEFAULT_PRUNED_TRANSFORMER["pruned_transformer"],
 )
 def make_pruned_transformer(

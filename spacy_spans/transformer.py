@@ -28,12 +28,14 @@ class Tokenized(NamedTuple):
     spans (list): For each document what its rows cover; a row joins all between.
     wordpieces (WordpieceBatch): All rows, with special pieces, padded.
     rows (list): Rows of each document; None for one without tokens.
+    windows (list): What was to be in these rows, of each document with tokens.
     n_before (int): Special pieces before the others.
     """
 
     spans: list[list[Span]]
     wordpieces: WordpieceBatch
     rows: list[Rows | None]
+    windows: list[Windows]
     n_before: int
 
     @property
@@ -68,7 +70,7 @@ def tokenize(model: TransformerModel, docs: Sequence[Doc]) -> Tokenized:
         [doc[start:end] for start, end in own.spans] if own is not None else []
         for doc, own in zip(docs, rows, strict=True)
     ]
-    return Tokenized(spans, wordpieces, rows, n_before)
+    return Tokenized(spans, wordpieces, rows, windows, n_before)
 
 
 def split_by_doc(batch: Tokenized, output: ModelOutput) -> list[TransformerData]:

@@ -66,8 +66,12 @@ POLICIES: dict[str, dict] = {
     f"spacy-spans.{name}_policy.v1": {}
     for name in ("threshold", "top_k", "budget", "recall_target")
 }
+CRITERIA: dict[str, dict] = {
+    f"spacy-spans.{name}_criterion.v1": {} for name in ("gate", "attention", "norm", "random")
+}
+SETTERS: dict[str, dict] = {"spacy-spans.kept_tokens.v1": {}}
 # Settings of a component, not a function.
-PLAIN = {"spacy-spans.recall_target_policy.v1"}
+PLAIN = {"spacy-spans.recall_target_policy.v1", *CRITERIA}
 SCORERS = {"spacy-spans.spans_scorer.v1": {}}
 FACTORIES = {
     "span_enumerator": SpanEnumerator,
@@ -80,13 +84,20 @@ COMMANDS = {"spans"}
 TABLES = {
     "spacy_architectures": ARCHITECTURES | FIXED | ENCODERS,
     "spacy_span_getters": SPAN_GETTERS,
-    "spacy_misc": CANDIDATES | SCHEMES | POLICIES,
+    "spacy_misc": CANDIDATES | SCHEMES | POLICIES | CRITERIA,
+    "spacy_annotation_setters": SETTERS,
     "spacy_scorers": SCORERS,
     "spacy_factories": {*FACTORIES, *ENCODER_FACTORIES},
     "spacy_cli": COMMANDS,
 }
 # Groups whose names are called from a config: `spacy_misc` is `@misc`.
-CONFIG_GROUPS = ("spacy_architectures", "spacy_misc", "spacy_scorers", "spacy_span_getters")
+CONFIG_GROUPS = (
+    "spacy_architectures",
+    "spacy_misc",
+    "spacy_scorers",
+    "spacy_span_getters",
+    "spacy_annotation_setters",
+)
 REGISTERED = [
     (group.removeprefix("spacy_"), name, settings)
     for group in CONFIG_GROUPS

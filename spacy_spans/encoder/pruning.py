@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from spacy_spans.kernels.enumeration import ROUNDING
+
 NO_WORD = -1
 
 
@@ -32,7 +34,8 @@ def best_words(scores: Tensor, ratio: float) -> Tensor:
     RETURNS (Tensor): Mask. Shape (n_windows, n_words).
     """
     exists = scores > -torch.inf
-    wanted = (exists.sum(dim=1, keepdim=True) * ratio).ceil()
+    # Without what rounding adds: 0.3 of ten words are three.
+    wanted = (exists.sum(dim=1, keepdim=True).double() * ratio - ROUNDING).ceil()
     # The rank of each word in its window, best first, earlier words first among equals.
     order = scores.argsort(dim=1, descending=True, stable=True)
     ranks = torch.empty_like(order).scatter_(
@@ -50,6 +53,18 @@ def kept_pieces(kept_words: Tensor, words: Tensor, mask: Tensor) -> Tensor:
     """
     special = kept_words.new_ones((len(kept_words), 1))
     return torch.cat([special, kept_words], dim=1).gather(1, words + 1) & mask
+
+
+def spread_words(scores: Tensor, words: Tensor) -> Tensor:
+    """The score of each piece's word, -inf for pieces of none.
+
+    scores (Tensor): As of `word_scores`; there may be fewer columns than words. The others have
+        none.
+    RETURNS (Tensor): Shape (n_windows, n_pieces).
+    """
+    missing = scores.new_full((len(scores), 1), -torch.inf)
+    columns = torch.where(words < scores.shape[1], words + 1, 0)
+    return torch.cat([missing, scores], dim=1).gather(1, columns)
 
 
 class Shortened(NamedTuple):

@@ -10,15 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from spacy.tokens import Doc
 from spacy.training import Example, validate_examples
 from spacy.vocab import Vocab
 from spacy_transformers import Transformer
-from spacy_transformers.annotation_setters import null_annotation_setter
+from spacy_transformers.data_classes import FullTransformerBatch
 from thinc.api import Model, Optimizer
 
-from spacy_spans.alignment import gold_mentions
+from spacy_spans.alignment import gold_ranges
+from spacy_spans.encoder.forward import UNKNOWN, Supervision
+from spacy_spans.encoder.kept import KeptTokensSetter, PrunedTransformerBatch
 from spacy_spans.encoder.model import PrunedTransformerModel
 from spacy_spans.errors import SettingsError
+from spacy_spans.kernels.pruning import runs_to_mask
 from spacy_spans.types import FloatArray
 
 
@@ -32,7 +36,7 @@ class PrunedTransformer(Transformer):
         self,
         vocab: Vocab,
         model: Model,
-        set_extra_annotations: Callable = null_annotation_setter,
+        set_extra_annotations: Callable = KeptTokensSetter("kept_tokens"),  # noqa: B008 (frozen)
         *,
         name: str = "pruned_transformer",
         max_batch_items: int = 4096,
@@ -64,14 +68,20 @@ class PrunedTransformer(Transformer):
         """As the stock pipe's; the loss of the gates joins what the listeners send back."""
         examples = list(examples)
         validate_examples(examples, "PrunedTransformer.update")
-        self._pruned_model.relevance = [
-            mark_relevant(example, self.spans_keys) for example in examples
-        ]
+        supervision = Supervision([mark_relevant(own, self.spans_keys) for own in examples])
+        self._pruned_model.supervision = supervision
         try:
             result: dict[str, float] = super().update(examples, drop=drop, sgd=sgd, losses=losses)
         finally:
-            self._pruned_model.relevance = None
+            self._pruned_model.supervision = None
+        self._set_kept([example.predicted for example in examples], supervision.batch)
         return result
+
+    def _set_kept(self, docs: list[Doc], batch: PrunedTransformerBatch | None) -> None:
+        """Let components that come after see what was kept of the very vectors they learn on."""
+        setter = self.set_extra_annotations
+        if isinstance(setter, KeptTokensSetter):
+            setter(docs, batch if batch is not None else FullTransformerBatch.empty(len(docs)))
 
     @property
     def _pruned_model(self) -> Any:
@@ -79,14 +89,12 @@ class PrunedTransformer(Transformer):
 
 
 def mark_relevant(example: Example, keys: Sequence[str]) -> FloatArray:
-    """1 for each token of the predicted document inside of a gold span. Shape (n_tokens,).
+    """1 for each token of the predicted document inside of a gold span, 0 for others, UNKNOWN where
+    the reference has none of the keys. Shape (n_tokens,).
 
-    keys (Sequence[str]): Keys of the reference's spans; those that are missing give none.
+    keys (Sequence[str]): Keys of the reference's spans.
     """
-    depth = np.zeros(len(example.predicted) + 1, dtype="i")
-    for key in keys:
-        label_ids = {span.label_: 0 for span in example.reference.spans.get(key, ())}
-        gold = gold_mentions(example, key, label_ids, "expand")
-        np.add.at(depth, gold.offsets[:, 0], 1)
-        np.add.at(depth, gold.offsets[:, 1], -1)
-    return (np.cumsum(depth[:-1]) > 0).astype("f")
+    n_tokens = len(example.predicted)
+    if not any(key in example.reference.spans for key in keys):
+        return np.full(n_tokens, UNKNOWN, dtype="f")
+    return runs_to_mask(gold_ranges(example, keys), n_tokens).astype("f")

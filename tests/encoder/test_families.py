@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from spacy_spans.encoder.criteria import build_gate_criterion_v1
 from spacy_spans.encoder.families import FAMILIES, family_of
 from spacy_spans.encoder.run import Gates, Pruning, encode
 from spacy_spans.errors import SettingsError
@@ -12,15 +13,17 @@ from . import N_LAYERS, WIDTH, make_encoder, make_windows
 pytestmark = pytest.mark.installed
 
 LENGTHS = (9, 14, 5)
-KEEP_ALL = Pruning((), None, 0.0, pool=False)
 
 
-def encode_all(model, ids, mask, words, gates=None, pruning=KEEP_ALL):
+def by_gates(after, gates, keep_ratio, threshold, pool):
+    return Pruning(after, build_gate_criterion_v1(), gates, keep_ratio, threshold, pool)
+
+
+def encode_all(model, ids, mask, words, pruning=None):
     with torch.no_grad():
         return encode(
             model,
             family_of(model),
-            gates,
             pruning,
             input_ids=ids,
             mask=mask,
@@ -50,10 +53,13 @@ def test_gates_that_keep_everything_change_nothing(model, pool, after):
     ids, mask, words = make_windows(LENGTHS)
     gates = Gates(WIDTH, len(after)).eval()
     whole = encode_all(model, ids, mask, words).hidden
-    for pruning in (Pruning(after, 1.0, 0.5, pool), Pruning(after, None, 0.0, pool)):
-        encoded = encode_all(model, ids, mask, words, gates, pruning)
+    for pruning in (
+        by_gates(after, gates, 1.0, 0.5, pool),
+        by_gates(after, gates, None, 0.0, pool),
+    ):
+        encoded = encode_all(model, ids, mask, words, pruning)
         torch.testing.assert_close(encoded.hidden[mask], whole[mask], atol=1e-5, rtol=0)
-        assert len(encoded.gate_logits) == len(after)
+        assert len(encoded.word_scores) == len(after)
 
 
 def test_dropping_is_running_the_later_layers_on_less(model):
@@ -62,7 +68,7 @@ def test_dropping_is_running_the_later_layers_on_less(model):
     ids, mask, words = make_windows(LENGTHS)
     torch.manual_seed(1)
     gates = Gates(WIDTH, 1).eval()
-    encoded = encode_all(model, ids, mask, words, gates, Pruning((1,), 0.5, 0.5, pool=False))
+    encoded = encode_all(model, ids, mask, words, by_gates((1,), gates, 0.5, 0.5, pool=False))
     n_rows = 0
     for row, length in enumerate(LENGTHS):
         with torch.no_grad():
@@ -95,7 +101,7 @@ def test_everything_dropped_leaves_the_special_pieces():
     ids, mask, words = make_windows(LENGTHS)
     gates = Gates(WIDTH, 1).eval()
     for pool, expected in ((False, 2), (True, 3)):
-        encoded = encode_all(model, ids, mask, words, gates, Pruning((1,), None, 1.1, pool))
+        encoded = encode_all(model, ids, mask, words, by_gates((1,), gates, None, 1.1, pool))
         assert encoded.n_rows == len(LENGTHS) * (max(LENGTHS) + (N_LAYERS - 1) * expected)
         assert torch.isfinite(encoded.hidden[mask]).all()
 
@@ -104,11 +110,11 @@ def test_windows_do_not_see_each_other():
     model = make_encoder("modernbert")
     ids, mask, words = make_windows(LENGTHS)
     gates = Gates(WIDTH, 1).eval()
-    pruning = Pruning((1,), 0.4, 0.5, pool=True)
-    together = encode_all(model, ids, mask, words, gates, pruning).hidden
+    pruning = by_gates((1,), gates, 0.4, 0.5, pool=True)
+    together = encode_all(model, ids, mask, words, pruning).hidden
     for row, length in enumerate(LENGTHS):
         own = slice(row, row + 1), slice(0, length)
-        alone = encode_all(model, ids[own], mask[own], words[own], gates, pruning).hidden
+        alone = encode_all(model, ids[own], mask[own], words[own], pruning).hidden
         torch.testing.assert_close(together[row, :length], alone[0], atol=1e-5, rtol=1e-4)
 
 
@@ -119,14 +125,13 @@ def test_gradients_reach_gates_and_embeddings():
     encoded = encode(
         model,
         family_of(model),
-        gates,
-        Pruning((1,), 0.5, 0.5, pool=True),
+        by_gates((1,), gates, 0.5, 0.5, pool=True),
         input_ids=ids,
         mask=mask,
         token_types=None,
         words=words,
     )
-    (scores,) = encoded.gate_logits
+    (scores,) = encoded.word_scores
     (encoded.hidden[mask].sum() + scores[scores > -torch.inf].sum()).backward()
     assert all(bool(parameter.grad.abs().sum() > 0) for parameter in gates.parameters())
     assert bool(model.embeddings.word_embeddings.weight.grad.abs().sum() > 0)

@@ -7,9 +7,11 @@ import torch
 from spacy.training import Example
 from spacy_transformers import Transformer
 
+from spacy_spans.encoder.criteria import build_norm_criterion_v1
 from spacy_spans.encoder.families import FAMILIES
+from spacy_spans.encoder.forward import UNKNOWN
 from spacy_spans.encoder.model import build_pruned_transformer_model_v1
-from spacy_spans.errors import SettingsError
+from spacy_spans.errors import SettingsError, SpansWarning
 from spacy_spans.pipeline.pruned_transformer import PrunedTransformer, mark_relevant
 from spacy_spans.span_getters import build_piece_windows_v1
 
@@ -45,6 +47,7 @@ def make_nlp(encoder, factory="pruned_transformer", **settings):
         "tokenizer_config": {"use_fast": True},
         "get_spans": WINDOWS,
         "autocast": "none",
+        "warmup_steps": 0,
         **settings,
     }
     nlp.add_pipe(factory, name="transformer", config={"model": model})
@@ -69,7 +72,7 @@ def trained(encoder):
         nlp = make_nlp(encoder, gates=[1, 3])
         optimizer = nlp.initialize(lambda: make_examples(nlp))
         optimizer.learn_rate = 1e-3
-        for _ in range(30):
+        for _ in range(40):
             nlp.update(make_examples(nlp), sgd=optimizer)
         yield nlp
 
@@ -138,7 +141,8 @@ def test_the_size_of_batches_changes_nothing(encoder):
 def test_untrained_gates_keep_everything(encoder):
     nlp = make_nlp(encoder, gates=[2], keep_ratio=0.2)
     nlp.initialize(lambda: make_examples(nlp))
-    pruned, _ = vectors(nlp, TEXTS[0])
+    with pytest.warns(SpansWarning, match="gates .* have learned from no gold spans"):
+        pruned, _ = vectors(nlp, TEXTS[0])
     whole, _ = vectors(nlp, TEXTS[0], keep_ratio=1.0)
     np.testing.assert_array_equal(pruned, whole)
 
@@ -197,6 +201,7 @@ def test_relevant_tokens_are_those_in_gold_spans_of_any_of_the_keys():
     example = Example(nlp.make_doc("a b c d e"), gold)
     assert mark_relevant(example, ["one"]).tolist() == [1, 1, 0, 0, 0]
     assert mark_relevant(example, ["one", "two", "none"]).tolist() == [1, 1, 0, 0, 1]
+    assert mark_relevant(example, ["none"]).tolist() == [UNKNOWN] * 5
     assert mark_relevant(Example(nlp.make_doc(""), nlp.make_doc("")), ["one"]).tolist() == []
 
 
@@ -216,6 +221,8 @@ def test_the_component_is_a_transformer(trained):
         ({"dropped": "hide"}, "dropped = 'hide'"),
         ({"autocast": "float16"}, "autocast = 'float16'"),
         ({"max_batch_pieces": 0}, "max_batch_pieces = 0"),
+        ({"warmup_steps": -1}, "warmup_steps = -1"),
+        ({"gates": [1], "criterion": build_norm_criterion_v1()}, "keep_ratio = None.* 'norm'"),
     ],
 )
 def test_settings_out_of_range_are_errors(settings, message):
@@ -250,7 +257,8 @@ def test_gates_without_gold_keep_everything_in_training_too(encoder):
     for layer in model.transformer.encoder.layer:
         layer.attention.self.dropout_prob = 0.0
     trained, _ = model.begin_update(docs)
-    predicted = model.predict(docs)
+    with pytest.warns(SpansWarning, match="All words are kept"):
+        predicted = model.predict(docs)
     mask = torch.as_tensor(predicted.wordpieces.attention_mask) > 0
     torch.testing.assert_close(
         trained.model_output.last_hidden_state[mask],

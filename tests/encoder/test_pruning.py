@@ -1,11 +1,21 @@
 """Choosing words, making windows shorter and whole again, against loops over pieces."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spacy_spans.encoder.pruning import best_words, kept_pieces, restore, shorten, word_scores
+from spacy_spans.encoder.pruning import (
+    best_words,
+    kept_pieces,
+    restore,
+    shorten,
+    spread_words,
+    word_scores,
+)
+from spacy_spans.kernels.enumeration import ROUNDING
 
 pytestmark = pytest.mark.installed
 
@@ -56,12 +66,25 @@ def test_the_best_words_are_kept_with_the_special_pieces(data, ratio):
     pieces = kept_pieces(kept, words, mask)
     for row in range(len(words)):
         own = words_of(words, row)
-        n_kept = int(torch.tensor(float(len(own))).mul(ratio).ceil())
+        n_kept = math.ceil(len(own) * ratio - ROUNDING)
         ranked = sorted(own, key=lambda word, row=row: (-float(per_word[row, word]), word))
         assert kept[row].nonzero().reshape(-1).tolist() == sorted(ranked[:n_kept])
         for piece, word in enumerate(words[row].tolist()):
             there = bool(mask[row, piece])
             assert bool(pieces[row, piece]) == (there and (word < 0 or word in ranked[:n_kept]))
+
+
+@given(windows(), st.integers(0, 2))
+def test_pieces_get_the_score_of_their_word(data, n_left_out):
+    _, _, words, scores = data
+    per_word = word_scores(scores, words)
+    per_word = per_word[:, : max(0, per_word.shape[1] - n_left_out)]
+    spread = spread_words(per_word, words)
+    for row in range(len(words)):
+        for piece, word in enumerate(words[row].tolist()):
+            there = 0 <= word < per_word.shape[1]
+            expected = float(per_word[row, word]) if there else -math.inf
+            assert float(spread[row, piece]) == expected
 
 
 def slow_rows(kept, mask, pool):

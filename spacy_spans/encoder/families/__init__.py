@@ -29,6 +29,13 @@ class Family(Protocol):
         if all. positions: where each piece stood in its window, of the same shape.
         """
 
+    def attend(
+        self, layer: Any, hidden: Tensor, mask: Tensor | None, positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As `run`, and the layer's attention, shape (n_windows, n_heads, n_pieces, n_pieces): to
+        each piece (last axis) from each.
+        """
+
     def finish(self, model: Any, hidden: Tensor) -> Tensor:
         """What follows the last layer."""
 

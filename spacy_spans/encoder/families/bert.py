@@ -25,5 +25,12 @@ class BertFamily:
         output: Tensor = layer(hidden, attention_mask=wide)[0]
         return output
 
+    def attend(
+        self, layer: Any, hidden: Tensor, mask: Tensor | None, positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        wide = None if mask is None else additive_mask(mask, hidden.dtype)
+        output = layer(hidden, attention_mask=wide, output_attentions=True)
+        return output[0], output[1]
+
     def finish(self, model: Any, hidden: Tensor) -> Tensor:
         return hidden

@@ -20,5 +20,13 @@ class DistilBertFamily:
         output: Tensor = layer(x=hidden, attn_mask=wide)[0]
         return output
 
+    def attend(
+        self, layer: Any, hidden: Tensor, mask: Tensor | None, positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        # The code that gives attention away wants a mask: 0 where there is padding.
+        here = hidden.new_ones(hidden.shape[:2]) if mask is None else mask
+        attention, output = layer(x=hidden, attn_mask=here, output_attentions=True)
+        return output, attention
+
     def finish(self, model: Any, hidden: Tensor) -> Tensor:
         return hidden
