@@ -216,6 +216,7 @@ DEFAULT_PRUNED_TRANSFORMER = Config().from_str(
 [pruned_transformer]
 max_batch_items = 4096
 spans_keys = ["sc"]
+max_span_share = 0.4
 
 [pruned_transformer.set_extra_annotations]
 @annotation_setters = "spacy-spans.kept_tokens.v1"
@@ -258,6 +259,7 @@ def make_pruned_transformer(
     set_extra_annotations: Callable,
     max_batch_items: int,
     spans_keys: list[str],
+    max_span_share: float | None,
 ) -> Any:
     """Make a `transformer` whose gates learn from gold spans; see `PrunedTransformer`."""
     from spacy_spans.pipeline.pruned_transformer import PrunedTransformer
@@ -269,6 +271,7 @@ def make_pruned_transformer(
         name=name,
         max_batch_items=max_batch_items,
         spans_keys=spans_keys,
+        max_span_share=max_span_share,
     )
 
 

@@ -35,7 +35,8 @@ class KeptRuns:
                 f"None of the {len(docs)} documents of a batch has doc.spans[{self.key!r}] "
                 f"(keys that are there: {', '.join(keys) or 'none'}): {self.consequence}. Put "
                 "`token_pruner` earlier in the pipeline, for training also list it in [training] "
-                "annotating_components, and give both the same kept_key."
+                "annotating_components, and give both the same kept_key; or let the transformer "
+                "write what its gates keep: `pruned_transformer` does."
             )
             warnings.warn(SpansWarning(message), stacklevel=2)
         return runs

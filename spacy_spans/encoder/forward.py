@@ -144,20 +144,19 @@ def _pruning(model: Any, is_train: bool, supervision: Supervision | None) -> Pru
     criterion = attrs["criterion"]
     ratio = attrs["keep_ratio"]
     gates = layer_shim(model.layers[1]).module if criterion.learns else None
-    is_warm = attrs["n_updates"] >= attrs["warmup_steps"]
     if criterion.learns:
         _check_gates(attrs["gates"], gates)
         # Gates that nothing was learned from would drop words by chance.
         if not attrs["gates_trained"] and supervision is None:
-            _say_untrained(model, is_train)
+            if not is_train:
+                _say_untrained(model)
             return None
     else:
         check_ratio(attrs["gates"], criterion, ratio)
     if is_train:
+        # Dev data is pruned before: the best model of a training is best at the ratio asked for.
+        is_warm = attrs["n_updates"] >= attrs["warmup_steps"]
         ratio = random.uniform(attrs["train_keep_ratio"], 1.0) if is_warm else 1.0
-    elif criterion.learns and not is_warm:
-        _say_untrained(model, is_train)
-        return None
     pool = attrs["dropped"] == "pool"
     return Pruning(tuple(attrs["gates"]), criterion, gates, ratio, attrs["threshold"], pool)
 
@@ -181,16 +180,14 @@ def _check_gates(gates: list[int], module: Any) -> None:
         )
 
 
-def _say_untrained(model: Any, is_train: bool) -> None:
-    if is_train or getattr(model, "has_said_untrained", False):
+def _say_untrained(model: Any) -> None:
+    if getattr(model, "has_said_untrained", False):
         return
     model.has_said_untrained = True
-    attrs = model.attrs
-    how = "have learned from no gold spans: they do under the factory pruned_transformer"
-    if attrs["gates_trained"]:
-        n, warmup = attrs["n_updates"], attrs["warmup_steps"]
-        how = f"drop nothing before {warmup} updates (warmup_steps), and have seen {n}"
-    message = f"All words are kept: the gates of {attrs['name']!r} {how}. This is said once."
+    message = (
+        f"All words are kept: the gates of {model.attrs['name']!r} have not learned from gold "
+        "spans yet. They do under the factory pruned_transformer. This is said once."
+    )
     warnings.warn(SpansWarning(message), stacklevel=2)
 
 

@@ -6,10 +6,12 @@ beside the documents; all else is inherited. A trained pipeline runs the same un
 `transformer` factory, with the gates that are stored.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples
 from spacy.vocab import Vocab
@@ -21,8 +23,9 @@ from spacy_spans.alignment import gold_ranges
 from spacy_spans.encoder.forward import UNKNOWN, Supervision
 from spacy_spans.encoder.kept import KeptTokensSetter, PrunedTransformerBatch
 from spacy_spans.encoder.model import PrunedTransformerModel
-from spacy_spans.errors import SettingsError
+from spacy_spans.errors import SettingsError, SpansError, SpansWarning
 from spacy_spans.kernels.pruning import runs_to_mask
+from spacy_spans.pipeline.stored_pipe import no_spans_message
 from spacy_spans.types import FloatArray
 
 
@@ -30,6 +33,9 @@ class PrunedTransformer(Transformer):
     """A transformer whose gates learn from gold spans which words to keep.
 
     spans_keys (Sequence[str]): Keys of `doc.spans` whose gold spans make their words relevant.
+    max_span_share (Optional[float]): With a larger share of the training data's tokens in gold
+        spans, pruning is switched off at `initialize`, since there is too little to drop. None:
+        never.
     """
 
     def __init__(
@@ -41,6 +47,7 @@ class PrunedTransformer(Transformer):
         name: str = "pruned_transformer",
         max_batch_items: int = 4096,
         spans_keys: Sequence[str] = ("sc",),
+        max_span_share: float | None = 0.4,
     ) -> None:
         super().__init__(
             vocab, model, set_extra_annotations, name=name, max_batch_items=max_batch_items
@@ -55,7 +62,41 @@ class PrunedTransformer(Transformer):
             raise SettingsError(
                 f"Got spans_keys = {spans_keys!r}. Expected a list of keys of doc.spans."
             )
+        if max_span_share is not None and not 0 <= max_span_share <= 1:
+            raise SettingsError(f"Got max_span_share = {max_span_share}. Expected 0 to 1, or null.")
         self.spans_keys = list(spans_keys)
+        self.max_span_share = max_span_share
+
+    def initialize(
+        self, get_examples: Callable[[], Iterable[Example]], *, nlp: Language | None = None
+    ) -> None:
+        """As the stock pipe's; with gates, the gold spans are looked at as well.
+
+        RAISES (SpansError): When there are gates that learn, and no example has any of the keys.
+        """
+        super().initialize(get_examples, nlp=nlp)
+        if self.model.attrs["gates"]:
+            self._check_gold(list(get_examples()))
+
+    def _check_gold(self, examples: list[Example]) -> None:
+        attrs = self.model.attrs
+        keys = self.spans_keys
+        if not any(key in own.reference.spans for own in examples for key in keys):
+            if attrs["criterion"].learns:
+                raise SpansError(no_spans_message(examples, keys, self.name, "spans_keys"))
+            return
+        relevance = np.concatenate([mark_relevant(own, keys) for own in examples])
+        known = relevance[relevance != UNKNOWN]
+        share = float(known.mean()) if len(known) else 0.0
+        if self.max_span_share is not None and share > self.max_span_share:
+            message = (
+                f"{self.name}: {share:.0%} of tokens are in gold spans of {keys}, above "
+                f"max_span_share = {self.max_span_share}. Dropping words would cost more than it "
+                "saves, so none is dropped, in training neither: keep_ratio and train_keep_ratio "
+                "are 1.0 now. To prune such data set max_span_share = null."
+            )
+            warnings.warn(SpansWarning(message), stacklevel=3)
+            attrs.update(keep_ratio=1.0, train_keep_ratio=1.0)
 
     def update(
         self,

@@ -141,7 +141,7 @@ def test_the_size_of_batches_changes_nothing(encoder):
 def test_untrained_gates_keep_everything(encoder):
     nlp = make_nlp(encoder, gates=[2], keep_ratio=0.2)
     nlp.initialize(lambda: make_examples(nlp))
-    with pytest.warns(SpansWarning, match="gates .* have learned from no gold spans"):
+    with pytest.warns(SpansWarning, match="gates .* have not learned from gold spans"):
         pruned, _ = vectors(nlp, TEXTS[0])
     whole, _ = vectors(nlp, TEXTS[0], keep_ratio=1.0)
     np.testing.assert_array_equal(pruned, whole)
