@@ -22,7 +22,6 @@ from spacy_spans.kernels.decoding import select_flat
 from spacy_spans.kernels.fragments import linked_sets, pair_fragments
 from spacy_spans.kernels.losses import sigmoid
 from spacy_spans.kernels.schemes import (
-    OUTSIDE,
     BoolArray,
     TagTable,
     decode_boundaries,
@@ -38,8 +37,12 @@ from spacy_spans.types import FloatArray, IntArray, Integers, LongArray
 
 # From this probability on a start, an end or a link is there.
 EVEN = 0.5
-# Taken from the score of O, as a logarithm, where fragments are looked for.
-FRAGMENT_RECALL = 2.0
+# The second of O, B and I.
+FRAGMENT_BEGINS = 1
+# From this probability on a span is tried as a fragment, up to this length, and no more of a
+# document than it has tokens: before training all are alike.
+FRAGMENT_PROBABILITY = 0.002
+MAX_FRAGMENT_LENGTH = 8
 # Tag scores that one chain holds; it takes some ten times as many numbers to work on them.
 SCORES_PER_CHAIN = 1 << 20
 
@@ -144,11 +147,34 @@ def find_fragments(
     layout: TagLayout, rows: FloatArray, edges: FloatArray, batch: Batch
 ) -> LongArray:
     """Find what may be fragments of discontinuous mentions, rather too many than too few: links
-    decide, and learn from the same proposals. Offsets in tokens of the batch. Shape (n, 2).
+    decide, and learn from the same proposals.
+
+    Not the spans of the best path: fragments are so rare that it seldom has one, and where it has,
+    only one way to cut it.
+
+    RETURNS (ndarray): Offsets in tokens of the batch, in order; they may overlap. Shape (n, 2).
     """
-    scores = layout.fragment_scores(rows).astype(np.float64)
-    scores[..., OUTSIDE] -= FRAGMENT_RECALL
-    return _best_spans(FRAGMENT_TABLE, scores, layout.fragment_edges(edges), batch)[0]
+    scores, edges = layout.fragment_scores(rows), layout.fragment_edges(edges)
+    chain = make_chain(FRAGMENT_TABLE, scores, edges, batch.is_first)
+    posterior = infer(chain)
+    # No span is likelier than that one starts there.
+    tags = posterior.forward * posterior.backward
+    starts = tags[:, 0, FRAGMENT_BEGINS] / tags.sum(axis=(1, 2))
+    at = np.flatnonzero(starts >= FRAGMENT_PROBABILITY)
+    ends = at[:, None] + np.arange(1, MAX_FRAGMENT_LENGTH + 1)
+    spans = np.stack(np.broadcast_arrays(at[:, None], ends), axis=-1).reshape(-1, 2)
+    doc_ends = (batch.starts + batch.lengths)[batch.doc_of[spans[:, 0]]]
+    spans = spans[spans[:, 1] <= doc_ends]
+    none = np.zeros(len(spans), dtype="i")
+    values = span_log_probabilities(FRAGMENT_TABLE, chain, posterior, spans, none, none)
+    docs = batch.doc_of[spans[:, 0]]
+    best = np.lexsort([-values, docs])
+    ranks = np.arange(len(best)) - np.searchsorted(docs[best], docs[best])
+    kept = np.zeros(len(spans), dtype=bool)
+    kept[best] = (values[best] >= np.log(FRAGMENT_PROBABILITY)) & (
+        ranks < batch.lengths[docs[best]]
+    )
+    return spans[kept]
 
 
 def list_pairs(fragments: LongArray, batch: Batch, max_gap: int) -> LongArray:

@@ -321,16 +321,35 @@ def test_values_are_the_share_of_paths_with_the_span(name, lengths, seed):
     np.testing.assert_allclose(values, expected, atol=1e-9)
 
 
-def test_fragments_are_rather_proposed_than_missed():
-    """O is taken by 2 less than its score, as a logarithm."""
-    layout = TagLayout(BIO, 1, shared=False, links=True)
-    batch = make_batch([3])
-    edges = np.zeros(layout.n_edges, dtype="f")
-    rows = np.zeros((3, layout.n_scores), dtype="f")
-    for outside, expected in ((1.9, [[0, 1], [2, 3]]), (2.1, [])):
-        rows[:, 0] = outside
-        rows[1, 0] = 9.0
-        rows[:, 2] = -9.0
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=3), st.integers(0, 999))
+def test_fragments_are_the_spans_with_some_probability(lengths, seed):
+    layout, batch = TagLayout(BIO, 1, shared=False, links=True), make_batch(lengths)
+    rows, edges = random_rows(layout, sum(lengths), seed)
+    rows[:, 0] += 4.0
+    scores, own_edges = layout.fragment_scores(rows), layout.fragment_edges(edges)
+    chain = make_chain(FRAGMENT_TABLE, scores, own_edges, batch.is_first)
+    shares = reference.span_shares("bio", 1, chain, 0)
+    likely = sorted((start, end) for (start, end, _), share in shares.items() if share >= 0.002)
+    found = [tuple(span) for span in find_fragments(layout, rows, edges, batch).tolist()]
+    assert found == sorted(found)
+    for doc, length in enumerate(lengths):
+        first = int(batch.starts[doc])
+        own = [span for span in likely if first <= span[0] < first + length]
+        mine = [span for span in found if first <= span[0] < first + length]
+        # As many as there are tokens: the best ones.
+        own = sorted(sorted(own, key=lambda span: -shares[(*span, 0)])[:length])
+        assert mine == own
+
+
+def test_fragments_have_a_length_at_most():
+    layout, batch = TagLayout(BIO, 1, shared=False, links=True), make_batch([20])
+    rows, edges = np.zeros((20, layout.n_scores), dtype="f"), np.zeros(layout.n_edges, dtype="f")
+    # B on the first token, then I for so many.
+    for n_inner, expected in ((7, [[0, 8]]), (8, [])):
+        rows[:, :3] = [SURE, 0, 0]
+        rows[0, :3] = [0, SURE, 0]
+        rows[1 : 1 + n_inner, :3] = [0, 0, SURE]
         assert find_fragments(layout, rows, edges, batch).tolist() == expected
 
 
