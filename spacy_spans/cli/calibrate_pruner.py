@@ -1,4 +1,4 @@
-"""`python -m spacy spans calibrate-pruner`: a thin shell over spacy_spans.calibration."""
+"""`python -m spacy spans calibrate-pruner`: a thin shell over spacy_spans.pruner_calibration."""
 
 from pathlib import Path
 from typing import Annotated
@@ -35,7 +35,7 @@ def calibrate_pruner_cli(
     would cost in tokens kept.
     """
     with exit_on_error("Cannot calibrate"):
-        from spacy_spans import calibration, pipelines
+        from spacy_spans import pipelines, pruner_calibration
         from spacy_spans.readers import read_docbin
 
         inputs = [pipeline, data, *([code] if code else [])]
@@ -48,8 +48,8 @@ def calibrate_pruner_cli(
         import_code(code)
         nlp = pipelines.load_pipeline(pipeline)
         gold = list(read_docbin(data, nlp.vocab))
-        report = calibration.calibrate_pruner(nlp, gold, name=name, progress=True)
+        report = pruner_calibration.calibrate_pruner(nlp, gold, name=name, progress=True)
         nlp.to_disk(output)
-        typer.echo(calibration.format_report(report))
+        typer.echo(pruner_calibration.format_report(report))
         if json_path is not None:
             write_json(json_path, {"pipeline": str(pipeline), "data": str(data), **report})
