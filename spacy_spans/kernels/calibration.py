@@ -1,7 +1,7 @@
 """Make scores probabilities, and choose thresholds on them.
 
 A score map is plain data, ready for JSON: {"method": "temperature", "temperature": 1.5}, or
-{"method": "isotonic", "scores": [...], "rates": [...]}, two rising lists between which it is linear.
+{"method": "isotonic", "scores": [...], "rates": [...]}: rising lists, linear between their points.
 Both are strictly rising from (0, 0) on: the order of spans stays, and only zero becomes zero.
 """
 
@@ -120,7 +120,7 @@ def invert_score_map(score_map: ScoreMap | None, thresholds: Doubles) -> Doubles
     """
     if score_map is None:
         return thresholds
-    lower = np.maximum(thresholds - 1e-6, 0)
+    lower = np.maximum(np.asarray(thresholds, dtype=np.float64) - 1e-6, 0)
     if score_map["method"] == "temperature":
         exact = _sigmoid(log_odds(lower) * score_map["temperature"])
     else:
@@ -203,7 +203,7 @@ def count_kept(
     n_cells = shape[0] * shape[1]
 
     def count(weights: Any) -> Doubles:
-        own = np.bincount(cells, weights=weights, minlength=n_cells).reshape(shape)
+        own: Any = np.bincount(cells, weights=weights, minlength=n_cells).reshape(shape)
         # Row i: spans that reach just the first i thresholds.
         summed: Doubles = np.cumsum(own[::-1], axis=0)[::-1][1:]
         return summed
@@ -300,4 +300,5 @@ def choose_threshold(
 def _sigmoid(logits: Doubles) -> Doubles:
     # Log-odds are finite, so that this overflows at neither end.
     exp = np.exp(-np.abs(logits))
-    return np.where(logits >= 0, 1, exp) / (1 + exp)
+    odds: Doubles = np.where(logits >= 0, 1, exp) / (1 + exp)
+    return odds

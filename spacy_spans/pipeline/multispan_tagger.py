@@ -218,7 +218,7 @@ class MultispanTagger(SpansPipe):
 
     def _within_limits(self, offsets: Any, labels: Any, values: Any, mentions: Any) -> Found:
         # As written: a threshold that is a score keeps the span that has it.
-        values = values.astype("f")
+        values = self.calibrated(values.astype("f"))
         thresholds = np.asarray(self.thresholds())
         lengths = np.bincount(mentions, weights=offsets[:, 1] - offsets[:, 0])[mentions]
         kept = (values >= thresholds[labels]) & (lengths >= self.cfg["min_length"])

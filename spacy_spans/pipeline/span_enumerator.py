@@ -34,6 +34,7 @@ from spacy_spans.candidates import (
 )
 from spacy_spans.errors import DataError, SpansError, SpansWarning
 from spacy_spans.groups import write_candidates, write_group
+from spacy_spans.kernels.calibration import invert_score_map
 from spacy_spans.kernels.decoding import select_spans
 from spacy_spans.kernels.enumeration import batch_offsets
 from spacy_spans.kernels.losses import sigmoid, softmax
@@ -41,7 +42,7 @@ from spacy_spans.pipeline.listing import Listing
 from spacy_spans.pipeline.reach import Reach
 from spacy_spans.pipeline.span_loss import boundary_loss, candidate_loss
 from spacy_spans.pipeline.span_settings import check_settings
-from spacy_spans.pipeline.spans_pipe import SpansPipe
+from spacy_spans.pipeline.spans_pipe import SCORE_MAP, SpansPipe
 from spacy_spans.pipeline.stored_pipe import check_upstream
 from spacy_spans.torch_layer import layer_shim
 from spacy_spans.types import CandidateFunction, FloatArray, IntArray, SpanArrays
@@ -216,7 +217,9 @@ class SpanEnumerator(SpansPipe):
     ) -> tuple[Any, Any, Any]:
         """Score candidates block by block; keep row, label and score of what is likely enough."""
         classifier = self.model.get_ref("classifier")
-        thresholds = self._ops.asarray(np.asarray(self.thresholds(), dtype="f"))
+        thresholds = np.asarray(self.thresholds(), dtype="f")
+        # The score map is applied only to what can reach a threshold after it.
+        lowest = self._ops.asarray(invert_score_map(self.cfg[SCORE_MAP], thresholds), dtype="f")
         found = []
         for first in range(0, len(offsets), SPANS_PER_BLOCK):
             block = batch_offsets(
@@ -224,13 +227,15 @@ class SpanEnumerator(SpansPipe):
             )
             logits = classifier.predict((tokens, self._ops.asarray(block)))
             scores = self._probabilities(logits)
-            rows, labels = ((scores >= thresholds) & (scores > 0)).nonzero()
+            rows, labels = ((scores >= lowest) & (scores > 0)).nonzero()
             found.append((rows + first, labels, scores[rows, labels]))
         if not found:
             return np.zeros(0, "i"), np.zeros(0, "i"), np.zeros(0, "f")
         to_numpy = self._ops.to_numpy
         columns = [np.concatenate(list(map(to_numpy, parts))) for parts in zip(*found, strict=True)]
-        return columns[0], columns[1], columns[2]
+        probabilities = self.calibrated(columns[2])
+        kept = probabilities >= thresholds[columns[1]]
+        return columns[0][kept], columns[1][kept], probabilities[kept]
 
     def _probabilities(self, logits: Floats2d) -> Floats2d:
         """Of each label; with softmax 0 for all but the best, so that a span has one label."""

@@ -8,7 +8,12 @@ from spacy.vocab import Vocab
 from thinc.api import Model
 
 from spacy_spans.errors import DataError, SettingsError, SpansError
+from spacy_spans.kernels.calibration import apply_score_map
 from spacy_spans.pipeline.stored_pipe import StoredPipe, no_spans_message
+from spacy_spans.types import FloatArray
+
+# In cfg: the map that makes scores probabilities; None before `spacy spans calibrate`.
+SCORE_MAP = "score_map"
 
 
 def _check_label(label: Any) -> None:
@@ -30,7 +35,7 @@ class SpansPipe(StoredPipe):
         settings (dict): With at least `spans_key`, `threshold` and `label_thresholds`; stored with
             the weights once changed.
         """
-        super().__init__(vocab, model, name, settings, learned={"labels": []})
+        super().__init__(vocab, model, name, settings, learned={"labels": [], SCORE_MAP: None})
 
     @property
     def key(self) -> str:
@@ -91,6 +96,10 @@ class SpansPipe(StoredPipe):
             )
         return [own.get(label, self.cfg["threshold"]) for label in self.labels]
 
+    def calibrated(self, scores: FloatArray) -> FloatArray:
+        """What scores of the model are as probabilities: thresholds are compared with these."""
+        return apply_score_map(self.cfg[SCORE_MAP], scores)
+
     def require_initialized(self) -> None:
         """Raise SpansError while there are no labels or no weights."""
         if not self.labels or not self._has_weights:
@@ -105,6 +114,8 @@ class SpansPipe(StoredPipe):
         RAISES (SpansError): When no example has the key or there are no labels, naming the keys
             that the examples have.
         """
+        # It was fitted to the scores of other weights.
+        self.cfg[SCORE_MAP] = None
         examples = list(examples)
         if isinstance(labels, str):
             raise SettingsError(f"Got labels = {labels!r}. Expected a list of strings.")

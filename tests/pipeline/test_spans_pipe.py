@@ -35,7 +35,7 @@ def reload(nlp, folder, **config):
 
 
 # What the settings file holds of training with candidates that are not learned.
-LEARNED = {"labels": list(LABELS), "boundaries": False}
+LEARNED = {"labels": list(LABELS), "score_map": None, "boundaries": False}
 
 
 def stored_settings(folder):
