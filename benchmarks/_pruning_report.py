@@ -31,6 +31,7 @@ def write_report(cells: Path, results: Path) -> None:
     ]
     for data, found in speeds.items():
         lines += [*speed_table(data, found), ""]
+    lines += long_lines(loaded)
     if speeds:
         plot(speeds, results / "pruning.png")
         lines += ["![strict F1 against words/s](pruning.png)", ""]
@@ -95,6 +96,23 @@ def speed_table(data: str, found: dict[str, Any]) -> list[str]:
     head = ["", "words/s", "range", "x unpruned", "x stock", "encoder s", "growth MB", "strict F1"]
     where = f"{found['documents']} documents, {found['words']:,} words, {found['threads']} threads"
     return [f"Speed on {data}: {where}, {found['runs']} runs in turns.", "", *table(head, body)]
+
+
+def long_lines(cells: dict[str, Any]) -> list[str]:
+    found = [cell for name, cell in cells.items() if name.startswith("pruning-long-")]
+    found.sort(key=lambda cell: (cell["method"], cell["words"]))
+    rows = [
+        [
+            cell["method"],
+            f"{cell['words']:,}",
+            f"{cell['seconds']:.1f}",
+            f"{cell['words'] / cell['seconds']:,.0f}",
+            f"{cell['peak_mb'] - cell['loaded_mb']:,.0f}",
+        ]
+        for cell in found
+    ]
+    head = ["one document", "words", "seconds", "words/s", "growth MB"]
+    return [*table(head, rows), ""] if rows else []
 
 
 def ratio(speed: dict[str, float], other: dict[str, Any] | None) -> str:

@@ -50,6 +50,7 @@ TIMED_RATIOS = {
 }
 # Where the criteria that learn nothing stand beside the gate.
 CRITERIA_ON = ("genia",)
+LONG = (10_000, 30_000, 100_000)
 
 app = typer.Typer(pretty_exceptions_enable=False)
 
@@ -207,21 +208,21 @@ def finish(
 @contextmanager
 def counting_rows() -> Iterator[list[int]]:
     """Rows that the encoder's layers compute, padding included, summed over layers."""
-    from spacy_spans.encoder import model
+    from spacy_spans.encoder import forward
 
     rows: list[int] = []
-    encode = model.encode
+    encode = forward.encode
 
     def count(*args: Any, **kwargs: Any) -> Any:
         encoded = encode(*args, **kwargs)
         rows.append(encoded.n_rows)
         return encoded
 
-    model.encode = count
+    forward.encode = count
     try:
         yield rows
     finally:
-        model.encode = encode
+        forward.encode = encode
 
 
 @app.command("speed")
@@ -261,6 +262,34 @@ def overrides(method: str, ratio: float, threshold: float) -> dict[str, Any]:
     return settings | {"components.transformer.model.keep_ratio": ratio}
 
 
+@app.command("long-document")
+def long_document_cell(
+    n_words: int, method: str = "gate-2", data: str = "cuad", ratio: float = 0.3, threads: int = 2
+) -> None:
+    """Time and peak memory of one document of so many words: contracts, one behind the other."""
+    from timeit import default_timer
+
+    import spacy
+    import torch
+
+    from spacy_spans.benchmark_worker import peak_mb
+
+    torch.set_num_threads(threads)
+    nlp = spacy.load(WORK / "pipelines" / f"{method}-{data}-0")
+    set_ratio(nlp, ratio)
+    contracts = read_part(nlp, "cuad", "dev")
+    words = [token.text for doc in contracts for token in doc]
+    words = (words * (n_words // len(words) + 1))[:n_words]
+    doc = spacy.tokens.Doc(nlp.vocab, words=words)
+    loaded = peak_mb()
+    start = default_timer()
+    for _, component in nlp.pipeline:
+        doc = component(doc)
+    cell = {"words": len(doc), "method": method, "ratio": ratio, "n_threads": threads}
+    cell |= {"seconds": default_timer() - start, "loaded_mb": loaded, "peak_mb": peak_mb()}
+    write_cell(f"pruning-long-{method}-{n_words}", cell)
+
+
 @app.command("report")
 def report() -> None:
     """Write the tables, the plot and the JSON from the cells that are there."""
@@ -279,6 +308,10 @@ def run_all(fresh: bool = False, threads: int = 2) -> None:
         for method in METHODS if data in CRITERIA_ON else TIMED_METHODS:
             jobs[f"pruning-{method}-{data}-0"] = ("continue", method, data, *options)
     jobs |= {f"pruning-speed-{data}": ("speed", data, *options) for data in EPOCHS}
+    for method in ("unpruned", "gate-2"):
+        for n_words in LONG:
+            name = f"pruning-long-{method}-{n_words}"
+            jobs[name] = ("long-document", n_words, "--method", method, *options)
     run_cells(Path(__file__), jobs, fresh=fresh)
     report()
 
