@@ -234,7 +234,7 @@ train_keep_ratio = 0.3
 warmup_steps = 200
 dropped = "pool"
 autocast = "auto"
-max_batch_pieces = 4096
+max_batch_pieces = null
 
 [pruned_transformer.model.criterion]
 @misc = "spacy-spans.gate_criterion.v1"

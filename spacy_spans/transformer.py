@@ -140,12 +140,23 @@ def make_batch(tokenizer: Any, rows: Sequence[Rows]) -> tuple[int, WordpieceBatc
     mask: Any = np.arange(input_ids.shape[1]) < totals[:, None]
     has_types = "token_type_ids" in tokenizer.model_input_names
     return n_before, WordpieceBatch(
-        strings=[tokenizer.convert_ids_to_tokens(row) for row in input_ids.tolist()],
+        strings=_strings(tokenizer, input_ids),
         input_ids=input_ids,
         attention_mask=mask.astype("f"),
         lengths=totals.tolist(),
         token_type_ids=np.zeros_like(input_ids) if has_types else None,
     )
+
+
+def _strings(tokenizer: Any, ids: Any) -> list[list[str]]:
+    """The string of each id, by one look-up for all: tokenizers need one for each piece."""
+    table = getattr(tokenizer, "_spacy_spans_strings", None)
+    # Pieces may have been added since.
+    if table is None or int(ids.max()) >= len(table):
+        table = np.asarray(tokenizer.convert_ids_to_tokens(range(len(tokenizer))), dtype=object)
+        tokenizer._spacy_spans_strings = table
+    strings: list[list[str]] = table[ids].tolist()
+    return strings
 
 
 def _windows(get_spans: Callable, docs: Sequence[Doc], pieces: Sequence[Pieces]) -> list[Windows]:

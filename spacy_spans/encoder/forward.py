@@ -25,6 +25,8 @@ from spacy_spans.types import FloatArray, LongArray
 
 # The relevance of a token of which nothing is known.
 UNKNOWN = -1.0
+# Pieces of a batch by the type of device: what fits into a processor's cache, or fills a GPU.
+BATCH_PIECES = {"cpu": 512, "cuda": 16384}
 
 
 @dataclass
@@ -57,15 +59,18 @@ def forward(model: Any, docs: list[Doc], is_train: bool) -> tuple[FullTransforme
     piece_scores = np.full(shape[:2], -np.inf, dtype="f")
     has_dropped = False
     parts: list[tuple[LongArray, Encoded]] = []
-    for rows in length_batches(pieces.lengths, model.attrs["max_batch_pieces"]):
-        encoded = _run(model, batch, pruning, words, is_train, rows)
-        width = encoded.hidden.shape[1]
-        hidden[torch.as_tensor(rows), :width] = encoded.hidden.detach()
-        if encoded.piece_scores is not None:
-            has_dropped = True
-            piece_scores[rows, :width] = encoded.piece_scores.float().cpu().numpy()
-        if is_train:
-            parts.append((rows, encoded))
+    # One context for all batches: weights are cast once.
+    autocast = _autocast(model.attrs["autocast"], encoder.device.type)
+    with autocast, torch.set_grad_enabled(is_train):
+        for rows in length_batches(pieces.lengths, _max_batch_pieces(model)):
+            encoded = _run(encoder, batch, pruning, words, rows)
+            width = encoded.hidden.shape[1]
+            hidden[torch.as_tensor(rows), :width] = encoded.hidden.detach()
+            if encoded.piece_scores is not None:
+                has_dropped = True
+                piece_scores[rows, :width] = encoded.piece_scores.float().cpu().numpy()
+            if is_train:
+                parts.append((rows, encoded))
     output = BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
     if has_dropped and pruning is not None and pruning.criterion.learns:
         probabilities = torch.as_tensor(piece_scores).sigmoid().numpy()
@@ -103,18 +108,22 @@ def forward(model: Any, docs: list[Doc], is_train: bool) -> tuple[FullTransforme
     return full, backprop
 
 
+def _max_batch_pieces(model: Any) -> int:
+    """What is asked for, or what suits the device."""
+    asked: int | None = model.attrs["max_batch_pieces"]
+    return asked or BATCH_PIECES.get(model.transformer.device.type, BATCH_PIECES["cuda"])
+
+
 def _run(
-    model: Any,
+    encoder: Any,
     batch: Tokenized,
     pruning: Pruning | None,
     words: LongArray | None,
-    is_train: bool,
     rows: LongArray,
 ) -> Encoded:
     """Encode windows of like length."""
     pieces = batch.wordpieces
     longest = max(pieces.lengths[row] for row in rows.tolist())
-    encoder = model.transformer
 
     def take(values: Any) -> torch.Tensor:
         return torch.as_tensor(values[rows, :longest], device=encoder.device).long()
@@ -125,14 +134,12 @@ def _run(
         "mask": take(pieces.attention_mask) > 0,
         "token_types": None if types is None else take(types),
     }
-    autocast = _autocast(model.attrs["autocast"], encoder.device.type)
-    with autocast, torch.set_grad_enabled(is_train):
-        if encoder.config.model_type not in FAMILIES:
-            encoded = encode_whole(encoder, **inputs)
-        else:
-            if words is not None:
-                inputs["words"] = take(words)
-            encoded = encode(encoder, family_of(encoder), pruning, **inputs)
+    if encoder.config.model_type not in FAMILIES:
+        encoded = encode_whole(encoder, **inputs)
+    else:
+        if words is not None:
+            inputs["words"] = take(words)
+        encoded = encode(encoder, family_of(encoder), pruning, **inputs)
     return encoded._replace(hidden=encoded.hidden.float())
 
 
