@@ -1,15 +1,19 @@
 """Load a trained pipeline and run it on gold documents, with errors that say what to do next."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import spacy
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.util import is_package
 
-from spacy_spans.errors import DataError, SettingsError
+from spacy_spans.errors import DataError, SettingsError, SpansError
+
+# Characters of a document that a message shows.
+TEXT_LENGTH = 60
 
 
 def load_pipeline(path: Path, *, overrides: Mapping[str, Any] | None = None) -> Language:
@@ -46,9 +50,65 @@ def predict(nlp: Language, gold: Sequence[Doc], *, batch_size: int | None = None
     gold (Sequence[Doc]): Documents. The words of one whose spaces are unknown are kept.
     batch_size (int | None): Documents in a batch; None for the pipeline's own.
     YIELDS (Doc): New documents in the same order; none for none.
+    RAISES (SpansError): A component fails; names it and the document.
     """
     inputs = (unannotated(nlp, doc) for doc in gold)
-    return nlp.pipe(inputs, batch_size=batch_size)
+    with _naming_failures(nlp):
+        yield from nlp.pipe(inputs, batch_size=batch_size)
+
+
+@contextmanager
+def _naming_failures(nlp: Language) -> Iterator[None]:
+    """Say which component fails on which document; error handlers are as before afterwards."""
+    default = nlp.default_error_handler
+    handlers = {
+        name: pipe.get_error_handler()
+        for name, pipe in nlp.pipeline
+        if hasattr(pipe, "get_error_handler")
+    }
+    nlp.set_error_handler(_raise_named)
+    try:
+        yield
+    except SpansError:
+        raise
+    # Components with a `pipe` of their own may ask no error handler, nor does the tokenizer. What
+    # they raise has no common type.
+    except Exception as error:
+        raise SpansError(
+            f"The tokenizer or one of {list(nlp.pipe_names)} failed while predicting "
+            f"({type(error).__name__}: {error}). Run the pipeline on single texts to see on which, "
+            "mend or remove the component, or leave the document out."
+        ) from error
+    finally:
+        nlp.default_error_handler = default
+        for name, pipe in nlp.pipeline:
+            if name in handlers and hasattr(pipe, "set_error_handler"):
+                pipe.set_error_handler(handlers[name])
+
+
+def _raise_named(name: str, pipe: Any, docs: Sequence[Doc], error: Exception) -> NoReturn:
+    """spaCy's error handler: raise SpansError with the component and the document."""
+    if isinstance(error, SpansError):
+        raise error
+    failing = _find_failing(pipe, docs)
+    which = "" if len(failing) == 1 else f"one of {len(failing)} documents, the first of them "
+    text = " ".join(failing[0].text.split())
+    shown = text if len(text) <= TEXT_LENGTH else text[: TEXT_LENGTH - 1] + "…"
+    raise SpansError(
+        f"The component {name!r} failed while predicting, on {which}{shown!r} "
+        f"({type(error).__name__}: {error}). Mend or remove the component, or leave the document "
+        "out."
+    ) from error
+
+
+def _find_failing(pipe: Any, docs: Sequence[Doc]) -> Sequence[Doc]:
+    """The first document of a failed batch that fails alone; all of them if none does."""
+    for doc in docs if len(docs) > 1 else ():
+        try:
+            pipe(doc.copy())
+        except Exception:
+            return [doc]
+    return docs
 
 
 def unannotated(nlp: Language, gold: Doc) -> Doc:

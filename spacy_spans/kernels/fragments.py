@@ -22,6 +22,8 @@ def pair_fragments(fragments: Integers, docs: Integers, max_gap: int) -> LongArr
     """
     if not len(fragments):
         return np.zeros((0, 2), dtype=np.int64)
+    # No gap is longer than the text, and sums with more might not fit into an integer.
+    max_gap = min(max_gap, int(fragments.max()))
     # One axis on which documents are further apart than any gap.
     shift = docs.astype(np.int64) * (int(fragments.max()) + max_gap + 1)
     starts, ends = fragments[:, 0] + shift, fragments[:, 1] + shift

@@ -186,6 +186,8 @@ class MultispanTagger(SpansPipe):
         self.require_initialized()
         check_upstream(self.model, docs, self.name)
         rows, edges = self.model.get_ref("tokens").predict(docs)
+        self.check_finite(rows)
+        self.check_finite(edges)
         return self._split(self._decode(rows, self._ops.to_numpy(edges), batch), batch)
 
     def set_annotations(self, docs: Iterable[Doc], found: Sequence[Found]) -> None:
@@ -213,6 +215,7 @@ class MultispanTagger(SpansPipe):
         for first in range(0, len(pairs), PAIRS_PER_BLOCK):
             offsets = link_offsets(fragments, pairs[first : first + PAIRS_PER_BLOCK])
             logits = links.predict((features, self._ops.asarray(offsets)))
+            self.check_finite(logits)
             likely.append(self._ops.to_numpy(sigmoid(logits)))
         return np.concatenate(likely)
 

@@ -198,6 +198,7 @@ class SpanEnumerator(SpansPipe):
             self.require_initialized()
             check_upstream(self.model, docs, self.name)
             tokens = self.model.get_ref("tokens").predict(docs)
+            self.check_finite(tokens)
         else:
             # Encoders stumble over batches without any token.
             tokens = self._ops.alloc2f(0, 2)
@@ -226,6 +227,7 @@ class SpanEnumerator(SpansPipe):
                 offsets[first : first + SPANS_PER_BLOCK], counts, doc_lengths, first_row=first
             )
             logits = classifier.predict((tokens, self._ops.asarray(block)))
+            self.check_finite(logits)
             scores = self._probabilities(logits)
             rows, labels = ((scores >= lowest) & (scores > 0)).nonzero()
             found.append((rows + first, labels, scores[rows, labels]))

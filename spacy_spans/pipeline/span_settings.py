@@ -1,7 +1,10 @@
 """What the settings of components may be."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any
+
+from thinc.api import Config
 
 from spacy_spans.errors import SettingsError
 from spacy_spans.kernels.decoding import OVERLAP_POLICIES
@@ -29,6 +32,25 @@ def check_thresholds(cfg: Mapping[str, Any]) -> None:
             )
 
 
+def check_storable(label_thresholds: Mapping[str, float]) -> None:
+    """Raise SettingsError on labels that would be lost, or read as others, from a saved config:
+    to a config file, "#a" is a comment, "[a]" a section and "a=b" a setting "a".
+    """
+    for label in label_thresholds:
+        try:
+            text = Config({"label_thresholds": {label: 0.5}}).to_str()
+            same = Config().from_str(text) == {"label_thresholds": {label: 0.5}}
+        # Of many types, such as what the config parser raises on "".
+        except Exception:
+            same = False
+        if not same:
+            raise SettingsError(
+                f"Got label_thresholds with the label {label!r}, which no config file can hold as "
+                "the name of a setting. Set its threshold on the trained component, which stores "
+                f'it with the weights: nlp.get_pipe(NAME).cfg["label_thresholds"][{label!r}] = 0.5.'
+            )
+
+
 def check_settings(
     cfg: Mapping[str, Any],
     *,
@@ -53,9 +75,9 @@ def check_settings(
             f"Got boundary_smoothing = {boundary_smoothing}. Expected 0 to below 0.5, so that a "
             "gold span keeps the larger share of its target."
         )
-    if negative_ratio is not None and negative_ratio <= 0:
+    if negative_ratio is not None and not (negative_ratio > 0 and isfinite(negative_ratio)):
         raise SettingsError(
-            f"Got negative_ratio = {negative_ratio}. Expected above 0, or null for all."
+            f"Got negative_ratio = {negative_ratio}. Expected a number above 0, or null for all."
         )
     check_spans_key(cfg["spans_key"])
     written = [key for key in (cfg["spans_key"], candidates_key) if key is not None]
@@ -100,10 +122,10 @@ def check_tagger_settings(
             f"Got min_length = {shortest}, max_length = {longest}. Expected at least 1 token, and "
             "a max_length of null or no less than min_length."
         )
-    if max_gap < 1 or outside_weight <= 0:
+    if max_gap < 1 or not (outside_weight > 0 and isfinite(outside_weight)):
         raise SettingsError(
             f"Got max_gap = {max_gap}, outside_weight = {outside_weight}. Expected at least 1, and "
-            "above 0."
+            "a number above 0."
         )
     if isinstance(scheme, BoundaryScheme) and (loss == "crf" or layers == "shared"):
         raise SettingsError(

@@ -9,6 +9,7 @@ from thinc.api import Model
 
 from spacy_spans.errors import DataError, SettingsError, SpansError
 from spacy_spans.kernels.calibration import apply_score_map
+from spacy_spans.pipeline.span_settings import check_storable
 from spacy_spans.pipeline.stored_pipe import StoredPipe, no_spans_message
 from spacy_spans.types import FloatArray
 
@@ -35,6 +36,7 @@ class SpansPipe(StoredPipe):
         settings (dict): With at least `spans_key`, `threshold` and `label_thresholds`; stored with
             the weights once changed.
         """
+        check_storable(settings["label_thresholds"])
         super().__init__(vocab, model, name, settings, learned={"labels": [], SCORE_MAP: None})
 
     @property
@@ -134,6 +136,15 @@ class SpansPipe(StoredPipe):
                 f"All training documents that have doc.spans[{self.key!r}] have no span in it. "
                 "Add annotations, or give labels."
             )
+
+    def _check_stored(self, stored: dict[str, Any]) -> None:
+        labels = stored.get("labels")
+        if (
+            not isinstance(labels, list)
+            or not all(isinstance(label, str) and label for label in labels)
+            or len({*labels}) < len(labels)
+        ):
+            raise ValueError(f"its labels are {labels!r}, expected a list of different strings")
 
     def _check_loaded(self) -> None:
         super()._check_loaded()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import srsly
@@ -20,13 +21,25 @@ from thinc.api import Model, Optimizer, set_dropout_rate
 from spacy_spans.alignment import count_keys
 from spacy_spans.errors import DataError, SpansError, SpansWarning
 
+# In the stored cfg: checksum of the stored weights.
+MODEL_DIGEST = "model_sha256"
+
 
 @contextmanager
 def _naming_what_is_damaged(what: str) -> Iterator[None]:
     try:
         yield
-    # What msgpack, JSON, thinc and this package raise on data that is cut off, altered or foreign.
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    # What msgpack, JSON, thinc and this package raise on data that is cut off, altered or foreign,
+    # or not there.
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+        OSError,
+    ) as error:
         raise DataError(
             f"{what} cannot be read: {error}. It is damaged, or was saved with other [model] "
             "settings: copy the pipeline again, restore the config it was trained with, or train "
@@ -161,6 +174,18 @@ class StoredPipe(TrainablePipe):
                 "rate (or learn_rate_factor), warm it up for longer, or clip gradients."
             )
 
+    def check_finite(self, scores: Any) -> None:
+        """Raise SpansError when scores are no numbers: everything would compare as false, and
+        nothing be found.
+        """
+        if not self.model.ops.xp.isfinite(scores).all():
+            raise SpansError(
+                f"The model of {self.name!r} gives scores that are not finite: its weights, or "
+                "those of the tok2vec or transformer that it reads, hold NaN or infinity. Training "
+                "has diverged, or a file is damaged: load an earlier checkpoint such as "
+                "model-best, or train again with a lower learning rate."
+            )
+
     def warn_of_shared_key(self, nlp: Language | None) -> None:
         """Warn when another component writes spans to the same key: the later one would win."""
         pipes = nlp.pipeline if nlp is not None else []
@@ -201,19 +226,29 @@ class StoredPipe(TrainablePipe):
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
         """Serialise what was learned, settings that were changed, vocab and weights."""
+        model = self.model.to_bytes()
         serialize: dict[str, Any] = {
-            "cfg": lambda: srsly.json_dumps(self._stored_cfg()),
+            "cfg": lambda: srsly.json_dumps(self._stored_cfg(model)),
             "vocab": lambda: self.vocab.to_bytes(exclude=exclude),
-            "model": self.model.to_bytes,
+            "model": lambda: model,
         }
         return util.to_bytes(serialize, exclude)
 
     def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> "StoredPipe":
         """Load what `to_bytes` made. RAISES (DataError): On weights that do not fit."""
+        digest: list[str | None] = [None]
+
+        def read_cfg(data: bytes) -> None:
+            digest[0] = self._restore_cfg(srsly.json_loads(data))
+
+        def read_model(data: bytes) -> None:
+            _check_digest(data, digest[0])
+            self.model.from_bytes(data)
+
         deserialize: dict[str, Any] = {
-            "cfg": lambda data: self._restore_cfg(srsly.json_loads(data)),
+            "cfg": read_cfg,
             "vocab": lambda data: self.vocab.from_bytes(data, exclude=exclude),
-            "model": self.model.from_bytes,
+            "model": read_model,
         }
         with _naming_what_is_damaged(f"The stored bytes of {self.name!r}"):
             util.from_bytes(bytes_data, deserialize, exclude)
@@ -222,44 +257,85 @@ class StoredPipe(TrainablePipe):
 
     def to_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> None:
         """Write what was learned, settings that were changed, vocab and weights to a folder."""
+        model = self.model.to_bytes()
         serialize: dict[str, Any] = {
-            "cfg": lambda p: srsly.write_json(p, self._stored_cfg()),
+            "cfg": lambda p: srsly.write_json(p, self._stored_cfg(model)),
             "vocab": lambda p: self.vocab.to_disk(p, exclude=exclude),
-            "model": self.model.to_disk,
+            "model": lambda p: p.write_bytes(model),
         }
         util.to_disk(path, serialize, exclude)
 
     def from_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> "StoredPipe":
-        """Load what `to_disk` wrote. RAISES (DataError): On weights that do not fit."""
+        """Load what `to_disk` wrote.
+
+        RAISES (DataError): On a file that is missing, cut off or altered, which it names, and on
+            weights that do not fit.
+        """
+        digest: list[str | None] = [None]
+
+        def read_cfg(file: Any) -> None:
+            with _naming_what_is_damaged(f"The file {str(file)!r}"):
+                digest[0] = self._restore_cfg(srsly.read_json(file))
+
+        def read_model(file: Any) -> None:
+            with _naming_what_is_damaged(f"The file {str(file)!r}"):
+                data = file.read_bytes()
+                _check_digest(data, digest[0])
+                self.model.from_bytes(data)
+
         deserialize: dict[str, Any] = {
-            "cfg": lambda p: self._restore_cfg(srsly.read_json(p)),
+            "cfg": read_cfg,
             "vocab": lambda p: self.vocab.from_disk(p, exclude=exclude),
-            "model": lambda p: self.model.from_bytes(p.read_bytes()),
+            "model": read_model,
         }
-        with _naming_what_is_damaged(f"A file in {str(path)!r} (model, cfg or vocab)"):
-            util.from_disk(path, deserialize, exclude)
+        util.from_disk(path, deserialize, exclude)
         self._check_loaded()
         return self
 
     def _check_loaded(self) -> None:
         self.check_settings()
 
-    def _stored_cfg(self) -> dict[str, Any]:
-        """What was learned, and each setting changed since the config, with both values."""
+    def _check_stored(self, stored: dict[str, Any]) -> None:
+        """Raise ValueError when what was learned, as stored, is no such thing."""
+
+    def _stored_cfg(self, model: bytes) -> dict[str, Any]:
+        """What was learned, each setting changed since the config, with both values, and a
+        checksum of the weights.
+        """
         changed = {
             key: {"config": configured, "value": self.cfg[key]}
             for key, configured in self._configured.items()
             if self.cfg[key] != configured
         }
         learned = {key: value for key, value in self.cfg.items() if key not in self._configured}
-        return {**learned, "changed": changed}
+        return {**learned, "changed": changed, MODEL_DIGEST: _digest(model)}
 
-    def _restore_cfg(self, stored: dict[str, Any]) -> None:
+    def _restore_cfg(self, stored: Any) -> str | None:
         """Apply stored changes, except to settings that the config has changed since: what is
         written in the config of a saved pipeline, or given when it is loaded, has the last word.
+
+        RETURNS (str | None): Checksum of the weights; None where none was stored.
         """
+        if not isinstance(stored, dict) or not isinstance(stored.get("changed"), dict):
+            raise ValueError("it does not hold what this component stores")
         changed = stored.pop("changed")
+        digest: str | None = stored.pop(MODEL_DIGEST, None)
+        self._check_stored(stored)
         self.cfg = {**deepcopy(self._unlearned), **stored, **deepcopy(self._configured)}
         for key, change in changed.items():
             if self._configured.get(key) == change["config"]:
                 self.cfg[key] = change["value"]
+        return digest
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def _check_digest(data: bytes, digest: str | None) -> None:
+    """Raise ValueError unless these are the weights that were stored.
+
+    thinc and safetensors notice what is cut off, but not a number that has changed.
+    """
+    if digest is not None and _digest(data) != digest:
+        raise ValueError("its checksum is not the one in the component's cfg")

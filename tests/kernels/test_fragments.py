@@ -39,6 +39,16 @@ def test_pairs_match_the_double_loop(rows, max_gap):
     assert [*map(tuple, pairs.tolist())] == reference.pairs_within(spans, docs, max_gap)
 
 
+@settings(max_examples=50, deadline=None)
+@given(fragments_of_documents, st.sampled_from([10**12, 2**63 - 1, 10**30]))
+def test_a_gap_longer_than_any_text_is_no_limit(rows, max_gap):
+    table = np.asarray(rows, dtype="i").reshape(-1, 3)
+    # Many documents: no offset may leave the integers.
+    docs = table[:, 0] * 10**9
+    expected = pair_fragments(table[:, 1:], docs, 100)
+    assert pair_fragments(table[:, 1:], docs, max_gap).tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize(
     ("second", "expected"),
     [((2, 3), []), ((3, 4), [[0, 1]]), ((5, 9), [[0, 1]]), ((6, 9), []), ((1, 9), [])],

@@ -59,6 +59,14 @@ def test_the_defaults_are_in_range():
         ({"max_gap": 0}, r"Got max_gap = 0, .*Expected at least 1"),
         ({"outside_weight": 0.0, "loss": "token"}, r"outside_weight = 0.0.*above 0"),
         ({"outside_weight": -1.0, "loss": "token"}, r"outside_weight = -1.0.*above 0"),
+        (
+            {"outside_weight": float("nan"), "loss": "token"},
+            r"outside_weight = nan.*a number",
+        ),
+        (
+            {"outside_weight": float("inf"), "loss": "token"},
+            r"outside_weight = inf.*a number",
+        ),
         ({"outside_weight": 0.5}, r"outside_weight = 0.5 with loss = 'crf'.*Set loss = \"token\""),
         ({"scheme": BOUNDARY}, r"Got loss = 'crf' and layers = 'auto' with the boundary scheme"),
         (
