@@ -108,8 +108,8 @@ class MultispanTagger(SpansPipe):
         max_gap (int): Most tokens between any two fragments of one mention.
         loss (str): "crf": the log-likelihood of whole tag sequences, with learned transitions.
             "token": cross-entropy of each tag, transitions only legal or not.
-        outside_weight (float): With "token", what tokens outside of spans count: below 1 finds
-            more spans where they are rare.
+        outside_weight (float): What tokens outside of spans count against those inside: below 1
+            finds more spans where they are rare. Scores are no shares of the data then.
         alignment_mode (str): For gold ends inside of a predicted token. "strict": not learned.
             "contract": to the tokens within. "expand": with the whole tokens.
         threshold (float): Lowest probability of a span that is written. Long spans with fuzzy

@@ -133,8 +133,3 @@ def check_tagger_settings(
             'and end bits are independent. Expected loss = "token" and layers = "per_label" or '
             '"auto".'
         )
-    if loss == "crf" and outside_weight != 1:
-        raise SettingsError(
-            f"Got outside_weight = {outside_weight} with loss = 'crf', which looks at whole "
-            'sequences. Set loss = "token", or leave the weight at 1.'
-        )

@@ -32,6 +32,11 @@ def tag_loss(
     """Loss of the span layers, and of the fragment layer where there is one.
 
     scores (ndarray): Shape (n_tokens, n_scores). edges (ndarray): Shape (n_edges,).
+    outside_weight (float): Without `crf`, what O counts where it is gold. A likelihood of whole
+        sequences has no terms of single tokens to weigh. There the scores of O are raised by
+        -log(outside_weight) in training only (logit adjustment: Menon et al. 2021), so that in
+        prediction every path counts outside_weight times for each O on it. Where tags do not
+        depend on each other, both come to the same odds.
     RETURNS (tuple): Loss, and its gradients of the shapes of scores and edges.
     """
     d_scores, d_edges = np.zeros(scores.shape), np.zeros(edges.shape)
@@ -39,8 +44,10 @@ def tag_loss(
     if layout.table is None:
         loss, d_own = weighted_bit_loss(own, targets.tags, outside_weight)
     elif crf:
+        adjusted = own.copy()
+        adjusted[..., 0] -= np.log(outside_weight)
         loss, d_own, d_edge = chain_loss(
-            layout.table, own, layout.edges(edges), batch.is_first, targets.tags
+            layout.table, adjusted, layout.edges(edges), batch.is_first, targets.tags
         )
         layout.edges(d_edges)[...] = d_edge
     else:

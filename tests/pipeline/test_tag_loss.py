@@ -55,7 +55,7 @@ def loss_of(layout, scores, edges, batch, targets, crf=True, weight=1.0):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize(("crf", "weight"), [(True, 1.0), (False, 1.0), (False, 0.3)])
+@pytest.mark.parametrize(("crf", "weight"), [(True, 1.0), (True, 0.3), (False, 1.0), (False, 0.3)])
 def test_gradients_match_finite_differences(layout, crf, weight):
     batch, targets = setting(layout)
     scores, edges = random_scores(layout, sum(LENGTHS))
@@ -96,6 +96,19 @@ def test_losses_of_even_scores_by_hand(layout):
     if layout is LAYOUTS["bio"]:
         loss, _, _ = loss_of(layout, scores, edges, batch, targets, crf=True)
         assert loss == pytest.approx(2 * math.log(34 * 233 * 2))
+
+
+def test_in_training_paths_count_more_for_each_token_outside_with_a_low_weight():
+    layout = TagLayout(BIO, 1, shared=False, links=False)
+    zeros = np.zeros((3, 3)), np.zeros(layout.n_edges)
+    # All bio paths of three tokens.
+    paths = "OOO OOB OBO OBB OBI BOO BOB BBO BIO BBB BBI BIB BII".split()
+    for weight in (0.25, 1.0, 4.0):
+        total = sum(weight ** -path.count("O") for path in paths)
+        for gold, n_outside in (([(1, 3, 0, 0)], 1), ([], 3)):
+            batch, targets = setting(layout, [3], [gold])
+            loss, _, _ = loss_of(layout, *zeros, batch, targets, crf=True, weight=weight)
+            assert loss == pytest.approx(math.log(total / weight**-n_outside))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)

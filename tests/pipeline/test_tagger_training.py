@@ -197,12 +197,14 @@ def test_training_data_with_unknown_labels_is_an_error():
 # Rare spans
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_weighing_what_is_outside_less_finds_more(scheme):
+@pytest.mark.parametrize(
+    ("scheme", "loss"), [*((scheme, "token") for scheme in SCHEMES), ("io", "crf"), ("bio", "crf")]
+)
+def test_weighing_what_is_outside_less_finds_more(scheme, loss):
     # Annotated in one of three: at a weight of 1 the odds are 1 to 2, at 0.2 they are 5 to 2.
     data = [("the cat sat", [(1, 2, "A")]), ("the cat sat", []), ("the cat sat", [])]
     for weight, expected in ((1.0, []), (0.2, [(1, 2, "A")])):
-        config = {"scheme": SCHEMES[scheme], "loss": "token", "outside_weight": weight}
+        config = {"scheme": SCHEMES[scheme], "loss": loss, "outside_weight": weight}
         nlp = make_trained(data, steps=60, **TAGGER, **config)
         assert found(nlp("the cat sat")) == expected
 
