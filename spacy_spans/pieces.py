@@ -116,6 +116,10 @@ def lay_out_rows(pieces: Pieces, windows: Windows, capacity: int) -> Rows:
     capacity (int): Most pieces of a row; at least 1.
     RETURNS (Rows): One row without pieces where there is nothing to encode: encoders want one.
     """
+    if len(windows.ranges) == 1:
+        start, end = windows.ranges[0].tolist()
+        if 0 < pieces.ends[end - 1] - pieces.firsts[start] <= capacity:
+            return _one_row(pieces, start, end)
     ranges, lasts = windows.ranges.astype(np.int64), windows.ranges[:, 1] - 1
     firsts = pieces.firsts[ranges[:, 0]]
     sizes = np.maximum(pieces.ends[lasts] - firsts, 0)
@@ -146,6 +150,18 @@ def lay_out_rows(pieces: Pieces, windows: Windows, capacity: int) -> Rows:
         np.stack([rows[places], positions[places]], axis=1),
         n_split,
     )
+
+
+def _one_row(pieces: Pieces, start: int, end: int) -> Rows:
+    """Sentences and other short documents: one window that has room for all."""
+    first = pieces.firsts[start]
+    sizes = pieces.ends[start:end] - pieces.firsts[start:end]
+    counts = np.zeros(len(pieces.firsts), dtype=np.int64)
+    counts[start:end] = sizes
+    positions = spread_ranges(pieces.firsts[start:end] - first, sizes)
+    ids = pieces.ids[first : pieces.ends[end - 1]]
+    places = np.stack([np.zeros_like(positions), positions], axis=1)
+    return Rows(np.asarray([len(ids)]), ids, [(start, end)], counts, places, 0)
 
 
 def _spans_of(

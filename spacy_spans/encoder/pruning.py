@@ -99,10 +99,11 @@ def shorten(hidden: Tensor, kept: Tensor, mask: Tensor, *, pool: bool) -> Shorte
     rows = starts.cumsum(dim=1) - 1
     has_row = kept | (mask if pool else kept)
     row_of = torch.where(has_row, rows, n_short)
-    # Sums over the pieces of each row; what has none is summed up in a row that is cut off.
-    index = row_of[:, :, None].expand_as(hidden)
+    # Sums over the pieces of each row; what has none is summed up in a row that is cut off. Whole
+    # rows are added: `scatter_add` would look up an index for every number of them.
     shape = (len(hidden), n_short + 1, hidden.shape[2])
-    summed = hidden.new_zeros(shape).scatter_add(1, index, hidden)
+    flat = hidden.new_zeros(shape[0] * shape[1], shape[2])
+    summed = flat.index_add(0, _flat(row_of, n_short), hidden.flatten(0, 1)).view(shape)
     counts = hidden.new_zeros(shape[:2]).scatter_add(1, row_of, torch.ones_like(hidden[..., 0]))
     short = (summed / counts.clamp(min=1)[:, :, None])[:, :n_short]
     positions = torch.arange(hidden.shape[1], device=hidden.device).expand_as(row_of)
@@ -121,4 +122,11 @@ def restore(before: Tensor, shortened: Shortened, after: Tensor) -> Tensor:
     after (Tensor): The rows after the layers. Shape (n_windows, n_short, width).
     """
     change = torch.nn.functional.pad(after - shortened.hidden, (0, 0, 0, 1))
-    return before + change.gather(1, shortened.row_of[:, :, None].expand_as(before))
+    index = _flat(shortened.row_of, after.shape[1])
+    return before + change.flatten(0, 1).index_select(0, index).view_as(before)
+
+
+def _flat(row_of: Tensor, n_short: int) -> Tensor:
+    """Rows counted over all windows, each with one more than n_short. Shape (n_pieces of all,)."""
+    first = torch.arange(len(row_of), device=row_of.device)[:, None] * (n_short + 1)
+    return (row_of + first).flatten()
