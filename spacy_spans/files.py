@@ -1,8 +1,10 @@
 """Write files so that a reader never meets half of one, and list those of a folder."""
 
+import ctypes
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -128,6 +130,77 @@ def replacing(path: PathLike) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def check_folder_writable(path: PathLike, *, inputs: Iterable[PathLike] = ()) -> Path:
+    """Check, before any work is done, that `replacing_folder` may put a pipeline at a path.
+
+    inputs (Iterable): Files and folders that are read: the path may neither be one of them, nor
+        lie inside of one, nor hold one.
+
+    Raises SettingsError when it may not, or when a folder is there that is no pipeline.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise SettingsError(
+            f"The output {str(path)!r} lies in a folder that does not exist. "
+            f"Create {str(path.parent)!r} first."
+        )
+    if path.exists() and not path.is_dir():
+        raise SettingsError(f"The output {str(path)!r} is a file, expected a folder.")
+    if path.is_dir() and any(path.iterdir()) and not (path / "config.cfg").is_file():
+        raise SettingsError(
+            f"The output {str(path)!r} is a folder with other things than a pipeline, which would "
+            "be lost. Choose another folder, or empty this one."
+        )
+    real = Path(os.path.realpath(path))
+    for source in map(Path, inputs):
+        own = Path(os.path.realpath(source))
+        if own == real or own in real.parents or real in own.parents:
+            raise SettingsError(
+                f"The output {str(path)!r} is, holds or lies inside of the input {str(source)!r}, "
+                "which it would replace or change. Choose another folder."
+            )
+    return path
+
+
+@contextmanager
+def replacing_folder(path: PathLike) -> Iterator[Path]:
+    """Give a new folder beside `path` to write to; it takes the place of `path` at the end.
+
+    When the block raises anything, the new folder is removed and `path` stays as it was. On Linux
+    two folders are exchanged in one step; elsewhere there is a moment in which the old one lies
+    beside `path`, under a hidden name, and nothing in its place.
+
+    path (str | PathLike): The folder to create or replace.
+    YIELDS (Path): An empty folder.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    temporary.mkdir()
+    try:
+        yield temporary
+        if not target.exists():
+            os.rename(temporary, target)
+        elif not _exchange(temporary, target):
+            old = temporary.with_suffix(".old")
+            os.rename(target, old)
+            os.rename(temporary, target)
+            os.rename(old, temporary)
+    finally:
+        # What stood there before, or what did not get ready.
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Let two folders change places in one step. RETURNS (bool): False where there is no way to."""
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+    done: int = rename(here, os.fsencode(first), here, os.fsencode(second), exchange)
+    return done == 0
 
 
 def write_json(path: PathLike, data: Any) -> None:

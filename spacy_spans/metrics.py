@@ -13,6 +13,7 @@ from spacy.training import Example
 
 from spacy_spans.alignment import gold_spans
 from spacy_spans.groups import fragments
+from spacy_spans.kernels.calibration import calibration_error
 from spacy_spans.kernels.coverage import count_covered
 from spacy_spans.kernels.overlaps import Ints, share_credit
 from spacy_spans.keys import CHARACTERS_KEY
@@ -50,6 +51,50 @@ def strict_spans(example: Example, key: str) -> StrictSpans:
     label_ids = {label: i for i, label in enumerate(_labels(example, key))}
     misaligned = len(gold_spans(example, key, label_ids).misaligned)
     return StrictSpans(found, wanted, offsets.count(None), misaligned)
+
+
+class JudgedSpans(NamedTuple):
+    """Predicted spans of one example, without those that strict scores leave out.
+
+    labels (list): Of each span.
+    offsets (ndarray): On the predicted tokens. Shape (n, 2).
+    scores (ndarray): Of each span. Shape (n,), float32.
+    right (ndarray): Whether gold has a span of these offsets and label. Shape (n,), bool.
+    """
+
+    labels: list[str]
+    offsets: np.ndarray
+    scores: np.ndarray
+    right: np.ndarray
+
+
+def judge_spans(example: Example, key: str) -> JudgedSpans | None:
+    """Tell right from wrong among predicted spans with scores; None where a group has none."""
+    spans = _group(example.predicted, key)
+    scores = example.predicted.spans[key].attrs.get("scores") if spans else []
+    if scores is None or len(scores) != len(spans):
+        return None
+    gold = {(span.label_, (span.start, span.end)) for span in _group(example.reference, key)}
+    rows = [
+        (span, score, (span.label_, tokens) in gold)
+        for span, score, tokens in zip(spans, scores, on_reference(example, spans), strict=True)
+        if tokens is not None
+    ]
+    return JudgedSpans(
+        [span.label_ for span, _, _ in rows],
+        np.asarray([(span.start, span.end) for span, _, _ in rows], dtype="i").reshape(-1, 2),
+        np.asarray([score for _, score, _ in rows], dtype="f"),
+        np.asarray([right for _, _, right in rows], dtype=bool),
+    )
+
+
+def calibration_scores(examples: Iterable[Example], key: str) -> Scores:
+    """Score `ece`; see `score_spans`."""
+    judged = [own for example in examples if (own := judge_spans(example, key)) is not None]
+    if not judged:
+        return {"ece": None}
+    scores, right = (np.concatenate(parts) for parts in list(zip(*judged, strict=True))[2:])
+    return {"ece": calibration_error(scores, right)}
 
 
 def precision_recall_f(

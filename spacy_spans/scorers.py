@@ -6,7 +6,12 @@ from typing import Any
 from spacy.scorer import Scorer
 from spacy.training import Example
 
-from spacy_spans.metrics import character_scores, mention_scores, overlap_scores
+from spacy_spans.metrics import (
+    calibration_scores,
+    character_scores,
+    mention_scores,
+    overlap_scores,
+)
 
 
 def make_spans_scorer_v1() -> Callable:
@@ -58,6 +63,6 @@ def score_spans(examples: Iterable[Example], *, spans_key: str, **kwargs: Any) -
     unlabelled = Scorer.score_spans(examples, labeled=False, **common)
     scores[f"{attr}_boundary_f"] = unlabelled[f"{attr}_f"]
     annotated = [example for example in examples if spans_key in example.reference.spans]
-    for count in (overlap_scores, character_scores, mention_scores):
+    for count in (overlap_scores, character_scores, mention_scores, calibration_scores):
         scores |= {f"{attr}_{name}": score for name, score in count(annotated, spans_key).items()}
     return scores

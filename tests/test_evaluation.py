@@ -137,6 +137,8 @@ def test_components_add_scores_of_their_own():
     expected = nlp.evaluate(examples)
     report = evaluate(nlp, make_gold(nlp, GOLD), batch_size=1)
     scores = report["keys"]["sc"]["scores"]
+    # The scores of spans depend a little on the batch.
+    expected["spans_sc_ece"] = pytest.approx(expected["spans_sc_ece"], abs=1e-6)
     assert {f"spans_sc_{name}": score for name, score in scores.items()} == {
         name: score for name, score in expected.items() if name.startswith("spans_sc_")
     }

@@ -129,6 +129,7 @@ NO_SCORES = {
     "spans_sc_discontinuous_p": None,
     "spans_sc_discontinuous_r": None,
     "spans_sc_discontinuous_f": None,
+    "spans_sc_ece": None,
 }
 # As in SemEval-2021 Task 5, nothing found where there is nothing is right.
 NOTHING_TO_FIND = {**NO_SCORES, "spans_sc_char_f": 1.0}
@@ -432,3 +433,39 @@ def test_other_tokens_change_only_what_they_hide(data, cuts_a, cuts_b):
         assert scores["spans_sc_partial_r"] >= (scores["spans_sc_r"] or 0.0) - 1e-9
     else:
         assert part(scores, *PARTIAL) == [None] * 3
+
+
+# Calibration
+
+
+def with_scores(spans, scores, gold):
+    example = make_example(spans, gold)
+    if spans is not None:
+        example.predicted.spans["sc"].attrs["scores"] = scores
+    return example
+
+
+def test_calibration_error_by_hand():
+    """One bin with scores 0.92 and 0.98, half right, and one with 0.3, wrong."""
+    first = with_scores([(0, 2, "A"), (1, 3, "A")], [0.92, 0.98], [(0, 2, "A"), (1, 3, "B")])
+    second = with_scores([(3, 4, "B")], [0.3], [(3, 5, "B")])
+    expected = (2 * abs(0.95 - 0.5) + 0.3) / 3
+    assert score([first, second])["spans_sc_ece"] == pytest.approx(expected)
+
+
+def test_calibration_error_of_sure_and_right_spans_is_zero():
+    assert score([with_scores([(0, 2, "A")], [1.0], [(0, 2, "A")])])["spans_sc_ece"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("spans", "scores", "gold"),
+    [
+        (None, [], [(0, 2, "A")]),
+        ([], [], [(0, 2, "A")]),
+        ([(0, 2, "A")], [0.5], None),
+        ([(0, 2, "A")], [], [(0, 2, "A")]),
+    ],
+    ids=["no key", "no spans", "no annotation", "no scores"],
+)
+def test_without_scored_spans_there_is_no_calibration_error(spans, scores, gold):
+    assert score([with_scores(spans, scores, gold)])["spans_sc_ece"] is None
