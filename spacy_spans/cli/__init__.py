@@ -8,6 +8,7 @@ import typer
 from spacy.cli._util import app  # private, but the extension point other plugins use as well
 
 from spacy_spans.cli.bench import bench_cli
+from spacy_spans.cli.calibrate import calibrate_cli
 from spacy_spans.cli.calibrate_pruner import calibrate_pruner_cli
 from spacy_spans.cli.convert import convert_cli
 from spacy_spans.cli.coverage import coverage_cli
@@ -20,6 +21,7 @@ spans_cli = typer.Typer(
     no_args_is_help=True,
 )
 spans_cli.command("bench")(bench_cli)
+spans_cli.command("calibrate")(calibrate_cli)
 spans_cli.command("calibrate-pruner")(calibrate_pruner_cli)
 spans_cli.command("convert")(convert_cli)
 spans_cli.command("coverage")(coverage_cli)

@@ -1,0 +1,98 @@
+"""`python -m spacy spans calibrate`: a thin shell over spacy_spans.calibration."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spacy_spans.cli._shared import exit_on_error
+from spacy_spans.files import check_folder_writable, check_writable, replacing_folder, write_json
+from spacy_spans.runtime import import_code, use_gpu
+
+# In the folder of the pipeline.
+FOLDER, REPORT = "calibration", "report.json"
+
+
+def calibrate_cli(
+    pipeline: Annotated[Path, typer.Argument(help="Folder of a trained pipeline")],
+    data: Annotated[
+        Path, typer.Argument(help="Gold it was not trained on: a .spacy file, or a folder")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the calibrated pipeline")
+    ],
+    name: Annotated[
+        str | None, typer.Option("--name", "-n", help="The component, where there are several")
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="How scores are mapped: temperature or isotonic")
+    ] = "temperature",
+    metric: Annotated[
+        str,
+        typer.Option(
+            help="What thresholds maximise: f, precision_at_recall or recall_at_precision"
+        ),
+    ] = "f",
+    beta: Annotated[float, typer.Option(help="With f: above 1 recall counts more")] = 1.0,
+    at: Annotated[
+        float | None, typer.Option(help="With the others: the recall or precision to reach")
+    ] = None,
+    min_gold: Annotated[
+        int, typer.Option(help="Gold spans from which on a label gets its own threshold", min=1)
+    ] = 20,
+    samples: Annotated[int, typer.Option(help="Bootstrap samples of documents", min=1)] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of samples and halves", min=0)] = 0,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Also write the report to this file, as JSON")
+    ] = None,
+    gpu_id: Annotated[int, typer.Option("--gpu-id", "-g", help="GPU to use, -1 for the CPU")] = -1,
+    code: Annotated[
+        Path | None, typer.Option("--code", "-c", help="Python file to import first")
+    ] = None,
+) -> None:
+    """Fit scores and thresholds of a span_enumerator or multispan_tagger to held-out data.
+
+    Scores become probabilities, and each label gets the threshold that is best for a metric; of a
+    stock spancat only one threshold for all labels is fitted. The report, and with matplotlib its
+    plots, are written to the folder calibration of the new pipeline.
+    """
+    with exit_on_error("Cannot calibrate") as msg:
+        from spacy_spans import calibration, calibration_report, pipelines
+        from spacy_spans.readers import read_docbin
+
+        goal = calibration.Goal(metric, beta, at, samples, seed)
+        calibration.check_goal(goal, method)
+        inputs = [pipeline, data, *([code] if code else [])]
+        check_folder_writable(output, inputs=inputs)
+        if json_path is not None:
+            check_writable(json_path, inputs=inputs)
+        use_gpu(gpu_id)
+        import_code(code)
+        nlp = pipelines.load_pipeline(pipeline)
+        report = calibration.calibrate(
+            nlp,
+            list(read_docbin(data, nlp.vocab)),
+            name=name,
+            method=method,
+            goal=goal,
+            min_gold=min_gold,
+            progress=True,
+        )
+        report = {"pipeline": str(pipeline), "data": str(data), **report}
+        draws = find_spec("matplotlib") is not None
+        with replacing_folder(output) as folder:
+            nlp.to_disk(folder)
+            (folder / FOLDER).mkdir()
+            write_json(folder / FOLDER / REPORT, report)
+            if draws:
+                calibration_report.plot_reliability(report, folder / FOLDER / "reliability.png")
+                calibration_report.plot_precision_recall(
+                    report, folder / FOLDER / "precision_recall.png"
+                )
+        # Printer.text would wrap the tables.
+        typer.echo(calibration_report.format_report(report))
+        if not draws:
+            msg.warn("No plots: they need matplotlib, `pip install 'spacy-spans[viz]'`")
+        if json_path is not None:
+            write_json(json_path, report)
