@@ -77,7 +77,7 @@ def calibrate(
     gold: Sequence[Doc],
     *,
     name: str | None = None,
-    method: str = "temperature",
+    method: str = "isotonic",
     goal: Goal | None = None,
     min_gold: int = MIN_GOLD,
     progress: bool = False,

@@ -70,7 +70,7 @@ def plot_reliability(report: Report, path: Path, image_format: str = "png") -> N
     )
     axes.grid(color="0.92")
     axes.legend(loc="upper left", frameon=False)
-    below.set(xlabel="score", ylabel="spans", yscale="log")
+    below.set(xlabel="score", ylabel="spans", yscale="log", ylim=(0.8, None))
     figure.savefig(path, format=image_format, dpi=150)
 
 
@@ -112,7 +112,9 @@ def _draw_curve(axes: Any, row: Report, name: str, colour: str, *, width: float)
         range(len(curve["threshold"])), key=lambda i: abs(curve["threshold"][i] - row["threshold"])
     )
     place = [curve["recall"][nearest]], [curve["precision"][nearest]]
-    axes.plot(*place, marker="o", color=colour, markeredgecolor="white", markersize=8)
+    axes.plot(
+        *place, marker="o", color=colour, markeredgecolor="white", markersize=8, clip_on=False
+    )
 
 
 def _draw_equal_f(axes: Any) -> None:

@@ -26,8 +26,8 @@ def calibrate_cli(
         str | None, typer.Option("--name", "-n", help="The component, where there are several")
     ] = None,
     method: Annotated[
-        str, typer.Option(help="How scores are mapped: temperature or isotonic")
-    ] = "temperature",
+        str, typer.Option(help="How scores are mapped: isotonic, or with little data temperature")
+    ] = "isotonic",
     metric: Annotated[
         str,
         typer.Option(

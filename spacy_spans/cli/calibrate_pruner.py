@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from spacy_spans.cli._shared import exit_on_error
-from spacy_spans.files import check_writable, write_json
+from spacy_spans.files import check_folder_writable, check_writable, replacing_folder, write_json
 from spacy_spans.runtime import import_code, use_gpu
 
 
@@ -39,9 +39,7 @@ def calibrate_pruner_cli(
         from spacy_spans.readers import read_docbin
 
         inputs = [pipeline, data, *([code] if code else [])]
-        # A file of the new folder stands for all of them.
-        output.mkdir(parents=True, exist_ok=True)
-        check_writable(output / "config.cfg", inputs=inputs)
+        check_folder_writable(output, inputs=inputs)
         if json_path is not None:
             check_writable(json_path, inputs=inputs)
         use_gpu(gpu_id)
@@ -49,7 +47,8 @@ def calibrate_pruner_cli(
         nlp = pipelines.load_pipeline(pipeline)
         gold = list(read_docbin(data, nlp.vocab))
         report = pruner_calibration.calibrate_pruner(nlp, gold, name=name, progress=True)
-        nlp.to_disk(output)
+        with replacing_folder(output) as folder:
+            nlp.to_disk(folder)
         typer.echo(pruner_calibration.format_report(report))
         if json_path is not None:
             write_json(json_path, {"pipeline": str(pipeline), "data": str(data), **report})
