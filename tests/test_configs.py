@@ -57,6 +57,9 @@ def overrides(request, data, monkeypatch):
     }
     if request.node.callspec.params["config"] in WITH_ENCODER:
         values["paths.encoder"] = str(request.getfixturevalue("encoder"))
+    if request.node.callspec.params["config"].stem.startswith("pruned"):
+        # More than 40 % of these words are in spans: pruning would be switched off, with a warning.
+        values["components.transformer.max_span_share"] = None
     return values
 
 
@@ -65,7 +68,7 @@ def test_there_is_a_config_with_and_without_an_encoder():
         f"{component}_{encoder}.cfg"
         for component in ("enumerator", "tagger")
         for encoder in ("cpu", "trf")
-    }
+    } | {"pruned_trf.cfg"}
     assert 0 < len(WITH_ENCODER) < len(CONFIGS)
 
 
