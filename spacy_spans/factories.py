@@ -63,6 +63,8 @@ DEFAULT_MULTISPAN_TAGGER = Config().from_str(
     """
 [multispan_tagger]
 spans_key = "sc"
+kept_key = "kept_tokens"
+within_kept = false
 layers = "auto"
 discontinuous = "auto"
 max_gap = 32
@@ -176,6 +178,8 @@ def make_multispan_tagger(
     model: Model,
     scheme: Any,
     spans_key: str,
+    kept_key: str,
+    within_kept: bool,
     layers: Literal["auto", "per_label", "shared"],
     discontinuous: bool | Literal["auto"],
     max_gap: int,
@@ -197,6 +201,8 @@ def make_multispan_tagger(
         scheme,
         name,
         spans_key=spans_key,
+        kept_key=kept_key,
+        within_kept=within_kept,
         layers=layers,
         discontinuous=discontinuous,
         max_gap=max_gap,

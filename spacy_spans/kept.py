@@ -3,10 +3,12 @@
 import warnings
 from collections.abc import Sequence
 
+import numpy as np
 from spacy.tokens import Doc
 
 from spacy_spans.errors import SpansWarning
 from spacy_spans.groups import read_offsets
+from spacy_spans.kernels.pruning import BoolArray, runs_to_mask
 from spacy_spans.types import IntArray
 
 
@@ -20,6 +22,7 @@ class KeptRuns:
         self.key = key
         self.consequence = consequence
         self.has_warned = False
+        self.has_warned_of_lost = False
 
     def read(self, docs: Sequence[Doc]) -> list[IntArray | None]:
         """The runs of each document, (n_runs, 2); None for one without the key."""
@@ -40,3 +43,25 @@ class KeptRuns:
             )
             warnings.warn(SpansWarning(message), stacklevel=2)
         return runs
+
+    def mask(self, docs: Sequence[Doc]) -> BoolArray:
+        """Which tokens of the documents, end to end, are kept: all of one without the key."""
+        masks = [
+            np.ones(len(doc), dtype=bool) if runs is None else runs_to_mask(runs, len(doc))
+            for doc, runs in zip(docs, self.read(docs), strict=True)
+        ]
+        return np.concatenate([np.zeros(0, dtype=bool), *masks])
+
+    def warn_of_lost(self, name: str, key: str, n_lost: int, n_gold: int) -> None:
+        """Say once, of the first training batch where there are any, that gold spans are not kept.
+
+        Before training nothing may have been kept yet, and all of it is counted by scores.
+        """
+        if n_lost and not self.has_warned_of_lost:
+            self.has_warned_of_lost = True
+            message = (
+                f"{name}: {n_lost} of the {n_gold} gold spans in {key!r} of a training batch do "
+                f"not lie inside one run of doc.spans[{self.key!r}]. Such spans are not learned "
+                "and cannot be predicted: keep more tokens, or set within_kept = false."
+            )
+            warnings.warn(SpansWarning(message), stacklevel=2)

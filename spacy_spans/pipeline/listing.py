@@ -6,6 +6,7 @@ from typing import Any
 from spacy.tokens import Doc
 from thinc.types import Ragged
 
+from spacy_spans.alignment import GoldSpans
 from spacy_spans.candidates import (
     HOST,
     check_candidates,
@@ -14,8 +15,10 @@ from spacy_spans.candidates import (
     needs_boundary_scores,
     read_boundary_scores,
     split_offsets,
+    to_ragged,
 )
 from spacy_spans.kept import KeptRuns
+from spacy_spans.kernels.pruning import BoolArray
 from spacy_spans.types import CandidateFunction, FloatArray, IntArray
 
 
@@ -56,6 +59,22 @@ class Listing:
             return candidates
         return keep_within_runs(candidates, self._kept.read(docs), docs)
 
+    def kept_gold(
+        self, gold: Sequence[GoldSpans], docs: Sequence[Doc], name: str, key: str
+    ) -> list[IntArray]:
+        """Offsets of gold that candidates may be; warns once of what is outside of kept runs."""
+        offsets = [spans.offsets for spans in gold]
+        if self._kept is None:
+            return offsets
+        kept = split_offsets(self.within_kept(to_ragged(offsets, HOST), docs))
+        n_gold, n_kept = (sum(len(own) for own in some) for some in (offsets, kept))
+        self._kept.warn_of_lost(name, key, n_gold - n_kept, n_gold)
+        return kept
+
+    def kept_tokens(self, docs: Sequence[Doc]) -> BoolArray | None:
+        """Which tokens of the documents, end to end, candidates may have; None for all."""
+        return self._kept.mask(docs) if self._kept is not None else None
+
     def _list(self, docs: Sequence[Doc], boundary_scores: list[FloatArray] | None) -> Any:
         if self.is_learned:
             function: Any = self.function
@@ -71,6 +90,9 @@ class Listing:
 
         RAISES: What the candidate function raises where it reads what another component writes.
         """
+        if self._kept is not None and self._kept.key in doc.spans and not self.is_learned:
+            # What is lost is counted by label.
+            self._kept.has_warned_of_lost = True
         return None if self.is_learned else self._of_one(doc, None)
 
     @property
@@ -86,6 +108,6 @@ class Listing:
     def _of_one(self, doc: Doc, boundary_scores: list[FloatArray] | None) -> IntArray:
         listed = self._list([doc], boundary_scores)
         # A single document may well have no runs, without a warning.
-        if self.kept_key is not None and self.kept_key in doc.spans:
+        if self._kept is not None and self._kept.key in doc.spans:
             listed = self.within_kept(listed, [doc])
         return split_offsets(listed)[0]

@@ -25,6 +25,7 @@ from thinc.api import Model
 from spacy_spans.alignment import GoldMentions, gold_mentions
 from spacy_spans.errors import DataError, SpansWarning
 from spacy_spans.groups import write_group
+from spacy_spans.kept import KeptRuns
 from spacy_spans.kernels.losses import log_share, rarity_bias, sigmoid
 from spacy_spans.kernels.schemes import TagScheme, overlap_across
 from spacy_spans.pipeline.span_settings import check_tagger_settings
@@ -82,6 +83,8 @@ class MultispanTagger(SpansPipe):
         name: str = "multispan_tagger",
         *,
         spans_key: str = "sc",
+        kept_key: str = "kept_tokens",
+        within_kept: bool = False,
         layers: str = "auto",
         discontinuous: bool | str = "auto",
         max_gap: int = 32,
@@ -100,12 +103,16 @@ class MultispanTagger(SpansPipe):
         scheme (TagScheme): How spans are tagged, see `spacy_spans.schemes`.
         name (str): Name of the component, used for its loss.
         spans_key (str): Key of `doc.spans` to learn from and to write to.
+        kept_key (str): Key of `doc.spans` with the runs of tokens that a pruner kept.
+        within_kept (bool): Tag only tokens of kept runs, where there are runs: no span starts, ends
+            or goes on outside of one.
         layers (str): "per_label": a layer of tags for each label, so that spans of different
             labels overlap freely. "shared": one layer, where labels exclude each other. "auto":
             shared if no two spans of different labels overlap in the training data.
         discontinuous (bool | str): Whether to learn mentions of several fragments as such. "auto":
             if there are any in the training data.
-        max_gap (int): Most tokens between any two fragments of one mention.
+        max_gap (int): Most tokens between any two fragments of one mention; with `within_kept`
+            those that are not kept do not count.
         loss (str): "crf": the log-likelihood of whole tag sequences, with learned transitions.
             "token": cross-entropy of each tag, transitions only legal or not.
         outside_weight (float): What tokens outside of spans count against those inside: below 1
@@ -128,6 +135,7 @@ class MultispanTagger(SpansPipe):
         }
         super().__init__(vocab, model, name, settings)
         self.scheme = scheme
+        self._kept = KeptRuns(kept_key, "all their tokens are tagged") if within_kept else None
         self.layers = layers
         self.discontinuous = discontinuous
         self.max_gap = max_gap
@@ -163,6 +171,7 @@ class MultispanTagger(SpansPipe):
             loss=self.loss,
             outside_weight=self.outside_weight,
             alignment_mode=self.alignment_mode,
+            kept_key=self._kept.key if self._kept is not None else None,
         )
 
     def set_output(self, nO: int) -> None:
@@ -179,16 +188,25 @@ class MultispanTagger(SpansPipe):
         RAISES (SpansError): Before `initialize`, if any document has tokens.
         """
         docs = list(docs)
-        batch = make_batch([len(doc) for doc in docs])
-        if not len(batch.doc_of):
+        if not any(len(doc) for doc in docs):
             # Encoders stumble over batches without any token.
             return [_nothing() for _ in docs]
         self.require_initialized()
         check_upstream(self.model, docs, self.name)
+        batch = self._batch(docs)
+        if not len(batch.tokens):
+            return [_nothing() for _ in docs]
         rows, edges = self.model.get_ref("tokens").predict(docs)
         self.check_finite(rows)
         self.check_finite(edges)
+        if self._kept is not None:
+            rows = rows[self._ops.asarray(batch.tokens)]
         return self._split(self._decode(rows, self._ops.to_numpy(edges), batch), batch)
+
+    def _batch(self, docs: Sequence[Doc]) -> Batch:
+        """Where the tokens to be tagged lie. Warns once if no document has kept runs."""
+        lengths = [len(doc) for doc in docs]
+        return make_batch(lengths, self._kept.mask(docs) if self._kept is not None else None)
 
     def set_annotations(self, docs: Iterable[Doc], found: Sequence[Found]) -> None:
         """Write what `predict` found to `doc.spans`, empty groups included."""
@@ -232,10 +250,12 @@ class MultispanTagger(SpansPipe):
 
     def _split(self, found: Found, batch: Batch) -> list[Found]:
         """What was found in each document, with offsets of its own."""
-        docs = batch.doc_of[found.spans.offsets[:, 0]]
-        offsets = (found.spans.offsets - batch.starts[docs][:, None]).astype("i")
+        docs = batch.text_of[batch.doc_of[found.spans.offsets[:, 0]]]
+        half_open = np.asarray([0, 1])
+        tokens = batch.tokens[found.spans.offsets - half_open] + half_open
+        offsets = (tokens - batch.text_starts[docs][:, None]).astype("i")
         order = np.argsort(docs, kind="stable")
-        ends = np.cumsum(np.bincount(docs, minlength=len(batch.lengths)))[:-1]
+        ends = np.cumsum(np.bincount(docs, minlength=len(batch.text_starts)))[:-1]
         columns = (offsets, found.spans.labels, found.spans.scores, found.mentions)
         parts = (np.split(column[order], ends) for column in columns)
         return [
@@ -275,10 +295,13 @@ class MultispanTagger(SpansPipe):
             [self.key in eg.reference.spans for eg in examples],
             [len(eg.predicted) for eg in examples],
         ).astype(bool)
-        own = self._ops.asarray(np.flatnonzero(mask))
         layout = self.layout
-        batch = make_batch([len(example.predicted) for example in annotated])
+        batch = self._batch([example.predicted for example in annotated])
+        own = self._ops.asarray(np.flatnonzero(mask)[batch.tokens])
         targets = encode(layout, [self._gold(eg) for eg in annotated], batch, self.max_gap)
+        if self._kept is not None:
+            lost = targets.outside
+            self._kept.warn_of_lost(self.name, self.key, int(lost.sum()), len(lost))
         own_rows = rows[own]
         scores = self._ops.to_numpy(own_rows[:, : layout.n_scores])
         edge_scores = self._ops.to_numpy(edges)
@@ -393,7 +416,7 @@ class MultispanTagger(SpansPipe):
                 report.add_without_key()
                 continue
             gold = self._gold(example)
-            targets = encode(layout, [gold], make_batch([len(example.predicted)]), self.max_gap)
+            targets = encode(layout, [gold], self._batch_before(example.predicted), self.max_gap)
             report.add(example, self.key, gold, targets)
             spans += _count_tags(targets.tags, layout.n_tags)
             if layout.links:
@@ -406,6 +429,14 @@ class MultispanTagger(SpansPipe):
         start = rarity_bias if layout.table is None else log_share
         bias += [start(count, report.n_tokens) for count in spans.ravel()]
         layer_shim(self.model.get_ref("projector")).module.set_bias(bias)
+
+    def _batch_before(self, doc: Doc) -> Batch:
+        """Of a document for which nothing may have been kept yet."""
+        if self._kept is None or self._kept.key not in doc.spans:
+            return make_batch([len(doc)])
+        # What is lost is counted by label.
+        self._kept.has_warned_of_lost = True
+        return self._batch([doc])
 
     # Scoring
 

@@ -266,22 +266,39 @@ class SpanEnumerator(SpansPipe):
         boundary_scores = self._split_boundary_scores(docs, tokens)
         # Other documents may be annotated for another component: they teach this one nothing.
         annotated = [self.key in example.reference.spans for example in examples]
+        reachable = self.listing.kept_gold(gold, docs, self.name, self.key)
         candidates, weights = self._training_candidates(docs, gold, boundary_scores, annotated)
         loss, d_tokens = self._backprop_candidates(docs, gold, candidates, weights, tokens)
         if boundary_scores is not None:
-            own = [row for row, is_annotated in enumerate(annotated) if is_annotated]
-            rows = self._ops.asarray(
-                np.flatnonzero(np.repeat(annotated, [len(doc) for doc in docs]))
-            )
-            extra_loss, d_scores = boundary_loss(
-                [gold[row] for row in own],
-                [len(docs[row]) for row in own],
-                tokens[rows, -2:],
-                ops=self._ops,
-            )
+            extra_loss, d_scores = self._boundary_loss(docs, reachable, annotated, tokens)
             loss += extra_loss
-            d_tokens[rows, -2:] += d_scores
+            d_tokens[:, -2:] += d_scores
         return loss, partial(backprop, d_tokens)
+
+    def _boundary_loss(
+        self,
+        docs: Sequence[Doc],
+        gold: Sequence[IntArray],
+        annotated: Sequence[bool],
+        tokens: Floats2d,
+    ) -> tuple[float, Floats2d]:
+        """Loss of start and end scores, of kept tokens of annotated documents only, and its
+        gradient. Shape (n_tokens, 2).
+        """
+        own = [row for row, is_annotated in enumerate(annotated) if is_annotated]
+        in_own = np.flatnonzero(np.repeat(annotated, [len(doc) for doc in docs]))
+        mask = self.listing.kept_tokens([docs[row] for row in own])
+        kept = None if mask is None else np.flatnonzero(mask)
+        rows = self._ops.asarray(in_own if kept is None else in_own[kept])
+        gradient = self._ops.alloc2f(len(tokens), 2)
+        loss, gradient[rows] = boundary_loss(
+            [gold[row] for row in own],
+            [len(docs[row]) for row in own],
+            tokens[rows, -2:],
+            ops=self._ops,
+            kept=kept,
+        )
+        return loss, gradient
 
     def _backprop_candidates(
         self,

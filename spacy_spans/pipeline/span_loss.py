@@ -5,10 +5,13 @@ the batch, so that a document's length scales no gradient.
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from spacy_spans.alignment import GoldSpans, join_gold
+from spacy_spans.kernels.enumeration import batch_offsets
 from spacy_spans.kernels.losses import sigmoid_loss, softmax_loss
 from spacy_spans.kernels.targets import boundary_targets, span_targets, with_null_class
-from spacy_spans.types import FloatArray, IntArray
+from spacy_spans.types import FloatArray, IntArray, LongArray
 
 
 def candidate_loss(
@@ -52,14 +55,25 @@ def candidate_loss(
 
 
 def boundary_loss(
-    gold: Sequence[GoldSpans], doc_lengths: Sequence[int], scores: Any, *, ops: Any
+    gold: Sequence[IntArray],
+    doc_lengths: Sequence[int],
+    scores: Any,
+    *,
+    ops: Any,
+    kept: LongArray | None = None,
 ) -> tuple[float, Any]:
     """Cross-entropy of every token's start and end score.
 
+    gold (Sequence[ndarray]): Offsets of each document's gold spans. Shape (n, 2) each.
     scores (Floats2d): Logits. Shape (n_tokens, 2).
+    kept (ndarray | None): Tokens that the scores are of, the only ones that count; None for all.
     RETURNS (tuple): Loss per token, and its gradient, of the shape of the scores.
     """
     n_tokens = max(1, sum(doc_lengths))
-    targets = boundary_targets(join_gold(gold, doc_lengths)[0], sum(doc_lengths))
+    offsets = np.concatenate([np.zeros((0, 2), "i"), *gold])
+    offsets = batch_offsets(offsets, [len(own) for own in gold], doc_lengths)
+    targets = boundary_targets(offsets, sum(doc_lengths))
+    if kept is not None:
+        targets = targets[kept]
     loss, gradient = sigmoid_loss(scores, ops.asarray(targets))
     return float(loss.sum()) / n_tokens, gradient / n_tokens

@@ -99,10 +99,12 @@ def check_tagger_settings(
     loss: str,
     outside_weight: float,
     alignment_mode: str,
+    kept_key: str | None = None,
 ) -> None:
     """Raise SettingsError on settings of `multispan_tagger` out of range, or that do not fit.
 
     cfg (Mapping): The settings that may change after training.
+    kept_key (str | None): Key that kept runs are read from, if they are.
     """
     if not isinstance(scheme, (ChainScheme, BoundaryScheme)):
         raise SettingsError(
@@ -116,6 +118,11 @@ def check_tagger_settings(
         raise SettingsError(f"Got discontinuous = {discontinuous!r}. Expected true, false, 'auto'.")
     check_thresholds(cfg)
     check_spans_key(cfg["spans_key"])
+    if cfg["spans_key"] == kept_key:
+        raise SettingsError(
+            f"Got {kept_key!r} both as spans_key and as kept_key. Expected two keys: what is read "
+            "would be overwritten."
+        )
     shortest, longest = cfg["min_length"], cfg["max_length"]
     if shortest < 1 or (longest is not None and longest < shortest):
         raise SettingsError(

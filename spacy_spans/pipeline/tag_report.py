@@ -41,6 +41,8 @@ class TagReport(GoldReport):
         self.moved_example = ""
         self.n_inside_tokens = 0
         self.n_merged = 0
+        self.unkept_of_label: Counter[str] = Counter()
+        self.unkept_example = ""
 
     advice = 'Set alignment_mode = "expand" or "contract"'
 
@@ -63,7 +65,10 @@ class TagReport(GoldReport):
             text = " … ".join(
                 example.predicted[start:end].text for start, end in gold.offsets[rows].tolist()
             )
-            if len(rows) > 1:
+            if targets.outside[mention]:
+                self.unkept_of_label[label] += 1
+                self.unkept_example = self.unkept_example or text
+            elif len(rows) > 1:
                 self.split_of_label[label] += 1
                 self.split_example = self.split_example or text
             else:
@@ -95,6 +100,13 @@ class TagReport(GoldReport):
                 f"cannot be expressed and are not learned ({format_counts(self.lost_of_label)}; "
                 f"e.g. {shorten(self.lost_example)!r}). The scheme {scheme.name!r} with "
                 f"{self.layout.n_layers} layer(s) of tags loses {loses}. Use {instead}."
+            )
+        if self.unkept_of_label:
+            messages.append(
+                f"{name}: {self.unkept_of_label.total()} of {self.n_gold} gold spans in {key!r} do "
+                "not lie inside one kept run; they are not learned and cannot be predicted "
+                f"({format_counts(self.unkept_of_label)}; e.g. "
+                f"{shorten(self.unkept_example)!r}). Keep more tokens, or set within_kept = false."
             )
         if self.split_of_label and not self.layout.links:
             messages.append(

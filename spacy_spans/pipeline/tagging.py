@@ -48,29 +48,58 @@ SCORES_PER_CHAIN = 1 << 20
 
 
 class Batch(NamedTuple):
-    """Where the documents of a batch lie.
+    """Where the documents of a batch lie. With kept tokens, each run of these is a document of its
+    own here, so that no span reaches out of it; only links join fragments of one text.
 
     lengths (ndarray): Tokens per document. Shape (n_docs,).
     doc_of (ndarray): Document of each token. Shape (n_tokens,).
     is_first (ndarray): Whether a document starts at a token. Shape (n_tokens,).
+    text_of (ndarray): Text of each document. Shape (n_docs,).
+    text_starts (ndarray): First token of each text, tokens that are not kept included. (n_texts,)
+    tokens (ndarray): Number of each token among those of all texts. Shape (n_tokens,).
     """
 
     lengths: LongArray
     doc_of: LongArray
     is_first: BoolArray
+    text_of: LongArray
+    text_starts: LongArray
+    tokens: LongArray
 
     @property
     def starts(self) -> LongArray:
         """First token of each document. Shape (n_docs,)."""
         return np.cumsum(self.lengths) - self.lengths
 
+    def place(self, offsets: IntArray, texts: IntArray) -> tuple[IntArray, IntArray, BoolArray]:
+        """Find spans of texts in documents.
 
-def make_batch(doc_lengths: Sequence[int]) -> Batch:
+        offsets (ndarray): Shape (n, 2). texts (ndarray): Shape (n,).
+        RETURNS (tuple): Offsets within a document (n, 2), document (n,), and whether one holds all
+            of the span (n,); otherwise the first two mean nothing.
+        """
+        ends = offsets + self.text_starts[texts][:, None] - [0, 1]
+        at = np.searchsorted(self.tokens, ends)
+        docs = np.append(self.doc_of, -1)[at]
+        inside = (np.append(self.tokens, -1)[at] == ends).all(axis=1) & (docs[:, 0] == docs[:, 1])
+        placed = at - np.append(self.starts, 0)[docs[:, :1]] + [0, 1]
+        return placed.astype("i"), docs[:, 0].astype("i"), inside
+
+
+def make_batch(doc_lengths: Sequence[int], kept: BoolArray | None = None) -> Batch:
+    """kept (ndarray): Which of all tokens there are; None for every one. Shape (n_tokens,)."""
     lengths = np.asarray(doc_lengths, dtype=np.int64)
     doc_of = np.repeat(np.arange(len(lengths)), lengths)
-    is_first = np.ones(len(doc_of), dtype=bool)
-    is_first[1:] = doc_of[1:] != doc_of[:-1]
-    return Batch(lengths, doc_of, is_first)
+    text_starts = np.cumsum(lengths) - lengths
+    text_of = np.arange(len(lengths))
+    tokens = np.arange(len(doc_of)) if kept is None else np.flatnonzero(kept)
+    is_first = np.ones(len(tokens), dtype=bool)
+    is_first[1:] = (doc_of[tokens][1:] != doc_of[tokens][:-1]) | (np.diff(tokens) > 1)
+    if kept is not None:
+        text_of = doc_of[tokens[is_first]]
+        doc_of = np.cumsum(is_first) - 1
+        lengths = np.bincount(doc_of, minlength=len(text_of))
+    return Batch(lengths, doc_of, is_first, text_of, text_starts, tokens)
 
 
 class Targets(NamedTuple):
@@ -83,6 +112,7 @@ class Targets(NamedTuple):
         Shape (n, 2), in order.
     links (ndarray): Rows of two linked fragments, and the label. Shape (n_links, 3).
     expressed (ndarray): Which mentions these tags and links express. Shape (n_mentions,).
+    outside (ndarray): Which mentions are not inside of what was kept. Shape (n_mentions,).
     """
 
     tags: npt.NDArray[Any]
@@ -90,15 +120,22 @@ class Targets(NamedTuple):
     fragments: LongArray
     links: LongArray
     expressed: BoolArray
+    outside: BoolArray
 
 
 def encode(layout: TagLayout, gold: Sequence[GoldMentions], batch: Batch, max_gap: int) -> Targets:
     """Turn the gold of a batch into targets.
 
-    max_gap (int): Most tokens between two fragments of one mention.
+    gold (Sequence[GoldMentions]): One for each text.
+    max_gap (int): Most tokens between two fragments of one mention; kept ones are counted.
     """
-    offsets, labels, mentions, own_docs = _join(gold)
+    offsets, labels, mentions, texts = _join(gold)
     sizes = np.bincount(mentions)
+    offsets, own_docs, inside = batch.place(offsets, texts)
+    outside = np.isin(np.arange(len(sizes)), mentions[~inside])
+    learned = ~outside[mentions]
+    offsets, own_docs = offsets[learned], own_docs[learned]
+    labels, mentions = labels[learned], mentions[learned]
     expressed = np.zeros(len(sizes), dtype=bool)
     is_span = sizes[mentions] == 1
     if not layout.links:
@@ -122,7 +159,7 @@ def encode(layout: TagLayout, gold: Sequence[GoldMentions], batch: Batch, max_ga
         docs = batch.doc_of[fragments[:, 0]]
         where = lay_out(fragments - batch.starts[docs][:, None], 0 * docs, docs, batch.lengths)
         fragment_tags = _encode_positions(FRAGMENT_TABLE, where, 0 * docs, 1, batch)
-    return Targets(tags, fragment_tags, fragments, links, expressed)
+    return Targets(tags, fragment_tags, fragments, links, expressed, outside)
 
 
 def decode(
@@ -179,7 +216,8 @@ def find_fragments(
 
 def list_pairs(fragments: LongArray, batch: Batch, max_gap: int) -> LongArray:
     """Rows of fragments that may belong to one mention. Shape (n_pairs, 2)."""
-    return pair_fragments(fragments, batch.doc_of[fragments[:, 0]], max_gap)
+    texts = batch.text_of[batch.doc_of[fragments[:, 0]]]
+    return pair_fragments(fragments, texts, max_gap)
 
 
 def link_targets(pairs: LongArray, links: LongArray, n_labels: int) -> FloatArray:

@@ -153,7 +153,7 @@ def test_loss_matches_the_loop_and_gradient_matches_differences(
 def test_boundary_loss_and_gradient_by_hand():
     gold = [gold_of([(0, 2, 0), (0, 2, 1)]), gold_of([]), gold_of([])]
     scores = np.zeros((3, 2), dtype="f")
-    loss, gradient = boundary_loss(gold, [2, 0, 1], scores, ops=OPS)
+    loss, gradient = boundary_loss([own.offsets for own in gold], [2, 0, 1], scores, ops=OPS)
     assert loss == pytest.approx(6 * np.log(2) / 3)
     sixth = 1 / 6
     np.testing.assert_allclose(
@@ -161,7 +161,16 @@ def test_boundary_loss_and_gradient_by_hand():
     )
 
 
+def test_boundary_loss_of_kept_tokens_by_hand():
+    # Of tokens 0 to 4 only 1 and 4: the start of the first span and the end of the second.
+    gold = [np.asarray([(1, 2)], "i"), np.asarray([(0, 3)], "i")]
+    scores = np.asarray([[0, 0], [0, np.log(3)]], dtype="f")
+    loss, gradient = boundary_loss(gold, [2, 3], scores, ops=OPS, kept=np.asarray([1, 4]))
+    assert loss == pytest.approx((3 * np.log(2) + np.log(4 / 3)) / 5)
+    np.testing.assert_allclose(gradient, [[-0.1, -0.1], [0.1, -0.05]], rtol=1e-6)
+
+
 def test_boundary_loss_without_tokens():
-    loss, gradient = boundary_loss([gold_of([])], [0], np.zeros((0, 2), dtype="f"), ops=OPS)
+    loss, gradient = boundary_loss([gold_of([]).offsets], [0], np.zeros((0, 2), dtype="f"), ops=OPS)
     assert loss == 0.0
     assert gradient.shape == (0, 2)
