@@ -1,7 +1,7 @@
 """Token pruning: strict F1 against words/s, for each place where words can be dropped.
 
-A base pipeline (`pruned_transformer` without gates, `span_enumerator`) is trained on each corpus;
-every method goes on from it for the same number of further epochs at half the rate, "unpruned" as
+A base pipeline, that prunes nothing, is trained on each corpus (what `enumerator.py` trained is
+taken); every method goes on from it for the same number of further epochs at half the rate, "unpruned" as
 well. The others are trained under pruning at ratios that are drawn anew for each batch, and scored
 on dev at several. `speed` lets the saved pipelines take turns, with stock beside them. `all` runs
 every cell in a process of its own and writes `results/pruning.{json,md,png}`; cells that are there
@@ -110,7 +110,7 @@ def continue_cell(method: str, data: str, seed: int = 0, threads: int = 2) -> No
     fix_random_seed(seed)
     nlp = load(build_config(method, data))
     docs = read_part(nlp, data, "train")
-    base = spacy.load(WORK / "pipelines" / f"base-{data}-{seed}")
+    base = spacy.load(find_base(data, seed))
     pruner = train_pruner(nlp, docs, seed) if method == "pruner" else None
     result = fit(
         nlp,
@@ -127,6 +127,12 @@ def continue_cell(method: str, data: str, seed: int = 0, threads: int = 2) -> No
         return
     lowest = LOWEST_RATIO[data]
     finish(nlp, method, data, seed, result, [ratio for ratio in ratios if ratio >= lowest])
+
+
+def find_base(data: str, seed: int) -> Path:
+    """What every method goes on from: of `enumerator.py` where that trained one, else of `base`."""
+    own = WORK / "pipelines" / f"base-{data}-{seed}"
+    return own if own.exists() else WORK / "pipelines" / f"span_enumerator-{data}-12-{seed}"
 
 
 def take_weights(nlp: Any, base: Any, pruner: bytes | None, *, warm_up: int) -> None:
@@ -304,7 +310,8 @@ def run_all(fresh: bool = False, threads: int = 2) -> None:
     options = ("--threads", threads)
     jobs: dict[str, tuple[Any, ...]] = {}
     for data in EPOCHS:
-        jobs[f"pruning-base-{data}-0"] = ("base", data, *options)
+        if not find_base(data, 0).exists():
+            jobs[f"pruning-base-{data}-0"] = ("base", data, *options)
         for method in METHODS if data in CRITERIA_ON else TIMED_METHODS:
             jobs[f"pruning-{method}-{data}-0"] = ("continue", method, data, *options)
     jobs |= {f"pruning-speed-{data}": ("speed", data, *options) for data in EPOCHS}
