@@ -1,9 +1,9 @@
 """Token pruning: strict F1 against words/s, for each place where words can be dropped.
 
-A base pipeline, that prunes nothing, is trained on each corpus (what `enumerator.py` trained is
-taken); every method goes on from it for the same number of further epochs at half the rate, "unpruned" as
-well. The others are trained under pruning at ratios that are drawn anew for each batch, and scored
-on dev at several. `speed` lets the saved pipelines take turns, with stock beside them. `all` runs
+A base pipeline, that prunes nothing, is trained on each corpus, or taken from `enumerator.py`.
+Every method goes on from it for as many further epochs at half the rate, "unpruned" as well; the
+others under pruning, at ratios that are drawn anew for each batch. All are scored on dev at
+several ratios. `speed` lets the saved pipelines take turns, with stock beside them. `all` runs
 every cell in a process of its own and writes `results/pruning.{json,md,png}`; cells that are there
 are not run again (`--fresh` starts over).
 """
