@@ -99,11 +99,16 @@ def train(nlp, n_updates, optimizer=None):
     return losses
 
 
+def be_quiet():
+    # Said once, of tokens with more pieces than a window, and of gold that was dropped in training.
+    warnings.filterwarnings("ignore", ".*more than one window", SpansWarning)
+    warnings.filterwarnings("ignore", ".*do not lie inside one run", SpansWarning)
+
+
 @pytest.fixture(autouse=True)
 def _quiet():
     with warnings.catch_warnings():
-        # Said once, of the tokens with more pieces than a window.
-        warnings.filterwarnings("ignore", ".*more than one window", SpansWarning)
+        be_quiet()
         yield
 
 
@@ -111,7 +116,7 @@ def _quiet():
 def trained(folder):
     """Trained for a few steps. Not to the end: it makes mistakes, and is unsure."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*more than one window", SpansWarning)
+        be_quiet()
         nlp = make_nlp(folder, gates=[1, 3])
         nlp.initialize(lambda: make_examples(nlp))
         train(nlp, 40)
