@@ -1,9 +1,12 @@
 """Count what a tag scheme cannot express in the training data, and what the data lost before."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from spacy.tokens import Span
 from spacy.training import Example
 
 from spacy_spans.alignment import GoldMentions
@@ -12,6 +15,9 @@ from spacy_spans.keys import CHARACTERS_KEY
 from spacy_spans.pipeline.gold_report import GoldReport, format_counts, shorten
 from spacy_spans.pipeline.tag_layout import MAX_SHARED_TAGS, TagLayout
 from spacy_spans.pipeline.tagging import Targets
+
+# As `spacy_spans.groups.mention_name` gives them: these are ids of mentions.
+OWN_NAME = re.compile(r"m\d+")
 
 
 class TagReport(GoldReport):
@@ -43,6 +49,9 @@ class TagReport(GoldReport):
         self.n_merged = 0
         self.unkept_of_label: Counter[str] = Counter()
         self.unkept_example = ""
+        self.n_linked = 0
+        self.n_odd_links = 0
+        self.odd_link_example = ""
 
     advice = 'Set alignment_mode = "expand" or "contract"'
 
@@ -78,6 +87,26 @@ class TagReport(GoldReport):
             self.moved_of_label[label] += 1
             self.moved_example = self.moved_example or text
         self.n_inside_tokens += _count_inside_tokens(example, key)
+        self._count_links(example, key)
+
+    def _count_links(self, example: Example, key: str) -> None:
+        """Count ids that link spans, and those that do not look like ids of mentions."""
+        spans_of: dict[int, list[Span]] = {}
+        for span in example.reference.spans.get(key, ()):
+            if span.id:
+                spans_of.setdefault(span.id, []).append(span)
+        for spans in spans_of.values():
+            self.n_linked += len(spans) > 1
+            texts = {(span.label, span.text.lower()) for span in spans}
+            is_odd = len({span.label for span in spans}) > 1 or len(texts) < len(spans)
+            # Other components may set ids that the vocabulary does not know.
+            strings: Any = example.reference.vocab.strings
+            name = strings[spans[0].id] if spans[0].id in strings else ""
+            if is_odd and not OWN_NAME.fullmatch(name):
+                self.n_odd_links += 1
+                self.odd_link_example = self.odd_link_example or " … ".join(
+                    f"{span.text} ({span.label_})" for span in spans
+                )
 
     def messages(self, name: str, key: str) -> list[str]:
         """One sentence or two for each kind of loss; none when nothing is lost."""
@@ -100,6 +129,15 @@ class TagReport(GoldReport):
                 f"cannot be expressed and are not learned ({format_counts(self.lost_of_label)}; "
                 f"e.g. {shorten(self.lost_example)!r}). The scheme {scheme.name!r} with "
                 f"{self.layout.n_layers} layer(s) of tags loses {loses}. Use {instead}."
+            )
+        if self.n_odd_links:
+            messages.append(
+                f"{name}: {self.n_odd_links} of {self.n_linked} times that spans of a document "
+                f"share a Span.id in {key!r}, they have several labels or the same text twice "
+                f"(e.g. {shorten(self.odd_link_example)!r}), as with the ids of patterns that "
+                "`span_ruler` writes. Spans of one label with one id are read as fragments of one "
+                "mention, in training and in scores: write the group again without ids unless "
+                "they are."
             )
         if self.unkept_of_label:
             messages.append(

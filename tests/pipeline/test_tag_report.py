@@ -329,3 +329,43 @@ def test_given_labels_and_empty_groups_only_are_no_error():
         pipe.initialize(lambda: examples, labels=["A"])
     assert np.isfinite(pipe.update(examples)["multispan_tagger"])
     assert spacy.blank("en").from_config(nlp.config).pipe_names == ["multispan_tagger"]
+
+
+# Ids of something else than mentions
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        # As of a pattern that matches twice, or of one id for patterns with two labels.
+        ([(0, 1, "A", "p"), (2, 3, "A", "p")], "1 of 1 times"),
+        ([(0, 1, "A", "p"), (1, 2, "B", "p"), (3, 5, "A", "q"), (6, 7, "A", "q")], "1 of 2 times"),
+        # Ids of single spans, fragments that differ, and ids that this package gives.
+        ([(0, 1, "A", "p"), (1, 2, "A", "q")], None),
+        ([(0, 1, "A", "p"), (3, 5, "A", "p")], None),
+        ([(0, 1, "A", "m1"), (2, 3, "A", "m1")], None),
+    ],
+)
+def test_ids_that_look_like_those_of_patterns_are_counted(spans, expected):
+    said = [text for text in said_of([("x y X z a b c", spans)]) if "share a Span.id" in text]
+    assert len(said) == (expected is not None)
+    if said:
+        assert f"multispan_tagger: {expected} that spans of a document share" in said[0]
+        assert ("'x (A) … X (A)'" in said[0]) or ("'x (A) … y (B)'" in said[0])
+        assert "write the group again without ids" in said[0]
+
+
+def test_what_span_ruler_writes_is_noticed():
+    nlp = make_nlp(**TAGGER)
+    ruler = spacy.blank("en").add_pipe("span_ruler", config={"spans_key": "sc"})
+    ruler.add_patterns([{"label": "A", "pattern": "red", "id": "colour"}])
+    gold = ruler(nlp.make_doc("red and red"))
+    said = warnings_at_initialize(nlp, [Example(nlp.make_doc(gold.text), gold)])
+    assert [text for text in said if "1 of 1 times that spans of a document share" in text]
+
+
+def test_an_id_that_the_vocabulary_does_not_know_is_no_error():
+    nlp = make_nlp(**TAGGER)
+    example = make_example(nlp, "x y x", [(0, 1, "A", 12345), (2, 3, "A", 12345)])
+    said = warnings_at_initialize(nlp, [example])
+    assert [text for text in said if "1 of 1 times that spans of a document share" in text]
