@@ -1,16 +1,23 @@
 """`python -m spacy spans render` as a user calls it."""
 
 import json
+import re
 
 import pytest
 import spacy
 from spacy.cli._util import app
+from spacy.language import Language
 from spacy.tokens import DocBin, SpanGroup
 from typer.testing import CliRunner
 
 import spacy_spans.cli  # noqa: F401  adds the command to the app
 
 pytestmark = pytest.mark.installed
+
+
+@Language.component("span_cleaner_that_fails")
+def fail(doc):
+    raise RuntimeError("out of order")
 
 
 def run(*args):
@@ -39,7 +46,12 @@ def data(tmp_path):
     return tmp_path / "data.spacy"
 
 
-def test_writes_one_page(pipeline, data, tmp_path):
+def read_payload(page):
+    data = re.search('<script type="application/json" id="data">(.*)</script>', page.read_text())
+    return json.loads(data.group(1))
+
+
+def test_predictions_against_gold(pipeline, data, tmp_path):
     page = tmp_path / "page.html"
     result = run(pipeline, data, "--output", page, "--title", "Tools <1>")
     assert result.exit_code == 0, result.output
@@ -47,20 +59,49 @@ def test_writes_one_page(pipeline, data, tmp_path):
     html = page.read_text(encoding="utf8")
     assert html.startswith("<!DOCTYPE html>")
     assert "<title>Tools &lt;1&gt;</title>" in html
-    assert "1 of 4 documents differ from gold: 1 spans missed, 1 wrong." in html
-    assert "Document 2: 1 missed, 1 wrong" in html
+    payload = read_payload(page)
+    assert [(x["side"], x["key"], x["spans"]) for x in payload["layers"]] == [
+        ("gold", "sc", 2),
+        ("predicted", "sc", 2),
+    ]
+    assert payload["docs"][1]["spans"] == {"0": [[0, None, 1, 0, 4]], "1": [[0, None, 1, 8, 14]]}
+
+
+def test_texts_without_annotations(pipeline, tmp_path):
+    page = tmp_path / "page.html"
+    (tmp_path / "a.txt").write_text("I like Python\n\nNothing\n")
+    (tmp_path / "a.jsonl").write_text('{"text": "Python"}\n')
+    for name, texts in (("a.txt", ["I like Python", "Nothing"]), ("a.jsonl", ["Python"])):
+        result = run(pipeline, tmp_path / name, "--output", page)
+        assert result.exit_code == 0, result.output
+        payload = read_payload(page)
+        assert [doc["text"] for doc in payload["docs"]] == texts
+        assert [(x["side"], x["key"], x["spans"]) for x in payload["layers"]] == [
+            ("predicted", "sc", 1)
+        ]
+        assert f"<title>Spans: {name}</title>" in page.read_text()
+
+
+def test_a_file_alone_shows_all_its_keys(data, tmp_path):
+    page, counts = tmp_path / "page.html", tmp_path / "counts.json"
+    result = run(data, "--output", page, "--json", counts)
+    assert result.exit_code == 0, result.output
+    assert [(x["side"], x["key"]) for x in read_payload(page)["layers"]] == [("", "sc")]
+    report = json.loads(counts.read_text(encoding="utf8"))
+    assert report["pipeline"] is None
+    assert report["spans"]["sc"]["spans"] == 2
 
 
 def test_counts_are_written_as_json(pipeline, data, tmp_path):
     page, counts = tmp_path / "page.html", tmp_path / "counts.json"
-    result = run(pipeline, data, "--output", page, "--json", counts, "--limit", 3)
+    result = run(pipeline, data, "-o", page, "--json", counts, "--limit", 3, "-k", "sc, sc")
     assert result.exit_code == 0, result.output
     found = {"documents": 3, "spans": 2, "labels": {"TOOL": 2}}
     assert json.loads(counts.read_text(encoding="utf8")) == {
         "pipeline": str(pipeline),
         "data": str(data),
         "output": str(page),
-        "spans_key": "sc",
+        "spans_keys": ["sc", "sc"],
         "documents": 3,
         "gold": {"sc": found},
         "predicted": {"sc": found},
@@ -85,8 +126,8 @@ def test_limit_takes_the_first_documents(pipeline, data, tmp_path):
     for limit in (0, 1):
         result = run(pipeline, data, "-o", tmp_path / "page.html", "--limit", limit)
         assert result.exit_code == 0, result.output
-        html = (tmp_path / "page.html").read_text(encoding="utf8")
-        assert html.count("<section>") == limit
+        assert len(read_payload(tmp_path / "page.html")["docs"]) == limit
+        assert "--limit" in result.output
 
 
 def test_the_page_replaces_nothing_else(pipeline, data):
@@ -115,7 +156,9 @@ def test_failures_leave_no_page(pipeline, data, tmp_path):
     for args, message in (
         ((data, data), "not the folder of a pipeline"),
         ((pipeline, tmp_path / "missing.spacy"), "does not exist"),
-        ((pipeline, data, "--spans-key", "other"), "The data has no doc.spans['other']"),
+        ((pipeline, data, "--spans-key", "other"), "There is no doc.spans['other']"),
+        ((pipeline,), "nothing for it to read"),
+        ((tmp_path / "missing.spacy",), "does not exist"),
     ):
         result = run(*args, "--output", page)
         assert result.exit_code == 1
@@ -124,3 +167,16 @@ def test_failures_leave_no_page(pipeline, data, tmp_path):
     result = run(pipeline, data, "--output", tmp_path / "missing" / "page.html")
     assert result.exit_code == 1
     assert "a folder that does not exist" in " ".join(result.output.split())
+
+
+def test_a_failing_component_exits_with_a_message(pipeline, data, tmp_path):
+    nlp = spacy.load(pipeline)
+    nlp.add_pipe("span_cleaner_that_fails", last=True)
+    nlp.to_disk(tmp_path / "failing")
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    result = run(tmp_path / "failing", data, "--output", page)
+    assert result.exit_code == 1
+    assert "span_cleaner_that_fails" in result.output
+    assert "Traceback" not in result.output
+    assert page.read_text() == "old"
