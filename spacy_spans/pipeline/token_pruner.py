@@ -178,7 +178,9 @@ class TokenPruner(StoredPipe):
             # Encoders stumble over batches without any token.
             return [np.ones(length, dtype="f") for length in lengths]
         check_upstream(self.model, docs, self.name)
-        scores = self._ops.to_numpy(sigmoid(self.model.predict(docs)))[:, 0]
+        logits = self.model.predict(docs)
+        self.check_finite(logits)
+        scores = self._ops.to_numpy(sigmoid(logits))[:, 0]
         return [own.copy() for own in np.split(scores, np.cumsum(lengths)[:-1])]
 
     def set_annotations(self, docs: Iterable[Doc], kept: Sequence[Kept]) -> None:

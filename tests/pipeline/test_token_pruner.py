@@ -391,3 +391,13 @@ def test_settings_changed_after_training_are_stored(trained, tmp_path):
     nlp.get_pipe("token_pruner").cfg["context"] = 2
     nlp.to_disk(tmp_path)
     assert kept(spacy.load(tmp_path)(TEXTS[0])) == [(0, 6)]
+
+
+def test_weights_that_are_no_numbers_are_an_error():
+    nlp, pipe = make_nlp()
+    train(nlp, make_examples(nlp, SPARSE), steps=1)
+    module = layer_shim(pipe.model.get_ref("scorer")).module
+    for parameter in module.parameters():
+        parameter.data.fill_(float("nan"))
+    with pytest.raises(SpansError, match="'token_pruner' gives scores that are not finite"):
+        nlp("we need good cooks")
