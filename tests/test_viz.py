@@ -37,6 +37,7 @@ class Page(HTMLParser):
     def __init__(self, html: str) -> None:
         super().__init__()
         self.names: list[str] = []
+        self.inside = ""
         self.attrs: list[tuple[str, dict[str, str | None]]] = []
         self.contents: dict[str, list[str]] = {"script": [], "style": [], "title": [], "h1": []}
         self.feed(html)
@@ -44,13 +45,17 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.names.append(tag)
+        self.inside = tag
         self.attrs.append((tag, dict(attrs)))
         if tag in self.contents:
             self.contents[tag].append("")
 
+    def handle_endtag(self, tag):
+        self.inside = ""
+
     def handle_data(self, data):
-        if self.names and self.names[-1] in self.contents:
-            self.contents[self.names[-1]][-1] += data
+        if self.inside in self.contents:
+            self.contents[self.inside][-1] += data
 
 
 def read_payload(html):

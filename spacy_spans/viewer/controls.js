@@ -94,7 +94,7 @@ function showControls(totals, errors) {
     if (!own.prf) continue;
     const total = totals.get(layer), { p, r, f } = scoreCounts(total);
     own.prf.replaceChildren(...Object.entries({ P: p, R: r, F: f }).map(([name, x]) => make("span", {}, `${name} `, make("b", {}, percent(x)))));
-    own.numbers.textContent = `${total.right} right, ${total.predicted - total.right} more, ${total.gold - total.right} not found`;
+    own.numbers.textContent = `${total.right} right, ${total.predicted - total.right} wrong, ${total.gold - total.right} not found`;
   }
   for (const [name, { box, count }] of controls.errors) {
     box.checked = state.errors.has(name);

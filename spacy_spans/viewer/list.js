@@ -34,10 +34,11 @@ class VirtualList {
   }
 
   readAnchor() {
-    const to = this.scroller.scrollTop;
+    // The browser rounds where it scrolls to.
+    const to = this.scroller.scrollTop + 1;
     let y = 0, at = 0;
     while (at < this.items.length - 1 && y + this.heights[at] <= to) y += this.heights[at++];
-    this.anchor = { at, offset: to - y };
+    this.anchor = { at, offset: Math.max(0, to - 1 - y) };
   }
 
   go(at) {
