@@ -178,6 +178,12 @@ function light(spans) {
   for (const span of spans) for (const bar of barsOf(span)) bar.classList.add("on");
 }
 
+// Below all tracks of the place, so that it hides none of them.
+function showBelow(bar, span) {
+  const bottoms = [...bar.closest(".seg").querySelectorAll(".bar")].map((x) => x.getBoundingClientRect().bottom);
+  showTip([span], bar.getBoundingClientRect().left, Math.max(...bottoms));
+}
+
 function leave() {
   light(current ? [current] : []);
   tip.hidden = true;
@@ -207,8 +213,7 @@ scroller.addEventListener("focusin", (event) => {
   if (!span) return;
   current = state.span = span;
   light([span]);
-  const box = event.target.getBoundingClientRect();
-  showTip([span], box.left, box.bottom);
+  showBelow(event.target, span);
   $("status").textContent = describe(span).join(", ");
   save();
 });
@@ -226,8 +231,7 @@ function focusSpan(span) {
   bar.scrollIntoView({ block: "nearest" });
   const box = bar.getBoundingClientRect(), view = scroller.getBoundingClientRect();
   if (box.top < view.top + 60 || box.bottom > view.bottom - 100) scroller.scrollTop += box.top - view.top - view.height / 3;
-  const moved = bar.getBoundingClientRect();
-  showTip([span], moved.left, moved.bottom);
+  showBelow(bar, span);
   return true;
 }
 
