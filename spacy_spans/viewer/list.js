@@ -16,12 +16,12 @@ class VirtualList {
     }).observe(scroller);
   }
 
-  setItems(items, at = 0) {
+  setItems(items, at = 0, offset = 0) {
     this.items = items;
     this.box.replaceChildren(this.top, this.bottom);
     this.shown.clear();
     this.guess();
-    this.anchor = { at: Math.max(0, Math.min(at, items.length - 1)), offset: 0 };
+    this.anchor = { at: Math.max(0, Math.min(at, items.length - 1)), offset };
     this.place();
   }
 

@@ -78,12 +78,13 @@ const hasError = (span) => span.status !== null && span.status !== "right";
 
 function findHits(text) {
   if (!state.query) return [];
-  const pattern = new RegExp(state.query.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&"), "giu");
+  const pattern = new RegExp(state.query.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"), "giu");
   return Array.from(text.matchAll(pattern), (match) => [match.index, match.index + match[0].length]);
 }
 
 // Compares everything, chooses documents and draws them; `at` is the document to begin with.
 function refresh(at = shownDocs[list.anchor.at]?.index ?? 0) {
+  const { span } = state, before = shownDocs[list.anchor.at]?.index;
   const totals = new Map(compared.map((layer) => [layer, { right: 0, gold: 0, predicted: 0 }]));
   for (const doc of docs) for (const [layer, total] of totals) judge(doc, layer, counts, total);
   const errors = Object.fromEntries(Object.keys(ERRORS).map((name) => [name, 0]));
@@ -98,13 +99,16 @@ function refresh(at = shownDocs[list.anchor.at]?.index ?? 0) {
   $("list").classList.toggle("named", state.names);
   scroller.style.setProperty("--pitch", state.names ? "17px" : "6px");
   const place = shownDocs.findIndex((doc) => doc.index === at);
-  list.setItems(shownDocs, Math.max(0, place));
+  // In the same document the view stays about where it was.
+  list.setItems(shownDocs, Math.max(0, place), place >= 0 && at === before ? list.anchor.offset : 0);
   if (!shownDocs.length) {
     const empty = document.createElement("p");
     empty.className = "empty";
     empty.textContent = docs.length ? "No document has what the filters ask for." : "There are no documents to show.";
     $("list").replaceChildren(empty);
   }
+  current = null;
+  if (span && isDrawn(span)) focusSpan(span);
   save();
 }
 
@@ -237,11 +241,12 @@ function focusSpan(span) {
 
 function step(direction) {
   if (!shownDocs.length) return;
-  let at = current ? shownDocs.indexOf(current.doc) : list.anchor.at;
+  let at = current ? Math.max(0, shownDocs.indexOf(current.doc)) : list.anchor.at;
   let spans = inOrder(shownDocs[at]);
   let next = current ? spans.indexOf(current) + direction : direction > 0 ? 0 : spans.length - 1;
   for (let n = 0; n <= shownDocs.length; n++) {
-    if (spans[next] && focusSpan(spans[next])) return;
+    // Those that found no track have nothing to point at.
+    for (; spans[next]; next += direction) if (focusSpan(spans[next])) return;
     at = (at + direction + shownDocs.length) % shownDocs.length;
     spans = inOrder(shownDocs[at]);
     next = direction > 0 ? 0 : spans.length - 1;
@@ -282,9 +287,7 @@ window.addEventListener("hashchange", start);
 function start() {
   readUrl();
   current = null;
-  const { span, at } = state;
-  refresh(span ? span.doc.index : at);
-  if (span) focusSpan(span);
+  refresh(state.span ? state.span.doc.index : state.at);
 }
 
 buildControls();

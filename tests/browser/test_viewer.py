@@ -156,8 +156,10 @@ def test_labels_layers_and_search(browser, nlp, add, compared):
     browser.wait("document.querySelectorAll('.doc').length === 1")
     assert browser.texts(".found") == ["Nothing"]
     assert browser.texts("#summary") == ["1 of 2 documents"]
-    browser.press("(")
-    assert browser.texts("#summary") == ["0 of 2 documents"]
+    for character in "(-/[\\":
+        browser.js("document.querySelector('#query').value = ''")
+        browser.press(character)
+        assert browser.texts("#summary") == ["0 of 2 documents"]
     assert other.text == "Nothing here"
 
 
@@ -291,3 +293,39 @@ def test_empty_pages(browser, nlp):
     browser.open([("", [nlp(""), nlp(" \n ")])])
     assert "No text." in browser.texts("#list")[0]
     browser.press(*"npjkel")
+
+
+def test_the_pointer_shows_what_lies_under_it(browser, nlp, add):
+    from selenium.webdriver import ActionChains
+
+    doc = add(nlp("one two three"), "sc", [(0, 3, "ALL"), (1, 2, "PART")], [0.5, 0.75])
+    browser.open([("", [doc])])
+    boxes = {x["span"]: x for x in browser.js(LINES) if 340 < x["left"] < x["right"] - 20}
+
+    def tip(box, above=0):
+        y = (box["top"] + box["bottom"]) / 2 - above
+        pointer = ActionChains(browser.driver)
+        pointer.w3c_actions.pointer_action.move_to_location(
+            int((box["left"] + box["right"]) / 2), int(y)
+        )
+        pointer.perform()
+        return browser.texts("#tip:not([hidden]) div")
+
+    part = boxes["1"]
+    assert tip(part) == ["PART score 0.75 · key sc · 1 token, 3 characterstwo"]
+    whole = "ALL score 0.5 · key sc · 3 tokens, 13 charactersone two three"
+    # On the text, all that cover it; on a track, that span alone.
+    assert tip(part, above=15) == ["PART score 0.75 · key sc · 1 token, 3 characterstwo", whole]
+    assert tip(part | {"top": boxes["0"]["top"], "bottom": boxes["0"]["bottom"]}) == [whole]
+    assert set(
+        browser.js("return [...document.querySelectorAll('.on')].map(x => x.dataset.span)")
+    ) == {"0"}
+    assert tip({"left": 700, "right": 720, "top": 500, "bottom": 502}) == []
+
+
+def test_spans_deeper_than_the_tracks_are_counted(browser, nlp, add):
+    doc = nlp("word " * 80)
+    browser.open([("", [add(doc, "sc", [(i, 80 - i, "A") for i in range(30)])])])
+    assert "6 spans not drawn" in browser.texts(".head")[0]
+    browser.press("p")
+    assert browser.js("return document.activeElement.className").startswith("bar")
