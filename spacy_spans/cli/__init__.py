@@ -13,6 +13,7 @@ from spacy_spans.cli.calibrate_pruner import calibrate_pruner_cli
 from spacy_spans.cli.convert import convert_cli
 from spacy_spans.cli.coverage import coverage_cli
 from spacy_spans.cli.evaluate import evaluate_cli
+from spacy_spans.cli.prune_heads import prune_heads_cli
 from spacy_spans.cli.render import render_cli
 
 spans_cli = typer.Typer(
@@ -26,5 +27,6 @@ spans_cli.command("calibrate-pruner")(calibrate_pruner_cli)
 spans_cli.command("convert")(convert_cli)
 spans_cli.command("coverage")(coverage_cli)
 spans_cli.command("evaluate")(evaluate_cli)
+spans_cli.command("prune-heads")(prune_heads_cli)
 spans_cli.command("render")(render_cli)
 app.add_typer(spans_cli)
