@@ -390,9 +390,9 @@ def test_boundary_values_by_hand():
 
 def test_join_links_by_hand():
     pairs = np.asarray([[0, 1], [0, 2], [1, 2], [2, 3]])
-    probabilities = np.asarray([[0.9, 0.4], [0.8, 0.5], [0.5, 0.1], [0.49, 0.6]])
+    probabilities = np.asarray([[0.9, 0.1], [0.8, 0.2], [0.2, 0.1], [0.19, 0.6]])
     # All three linked with the first label; with the second, two pairs that share one.
-    expected = [(0, [0, 1, 2], 0.5), (1, [0, 2], 0.5), (1, [2, 3], 0.6)]
+    expected = [(0, [0, 1, 2], 0.2), (1, [0, 2], 0.2), (1, [2, 3], 0.6)]
     assert join_links(pairs, probabilities) == expected
     assert join_links(pairs, 0 * probabilities) == []
     assert join_links(pairs[:0], probabilities[:0]) == []
