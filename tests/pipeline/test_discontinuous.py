@@ -335,6 +335,6 @@ def test_conflicts_are_settled_each_for_itself():
         for row, pair in enumerate(triangle)
         for start, end in pair
     ]
-    text = " ".join(["a"] * (6 * n_times))
+    text = " ".join([*"abcdef"] * n_times)
     with pytest.warns(SpansWarning, match=f"{n_times} discontinuous mentions .* together"):
         make_initialized([(text, spans)], **TAGGER)
