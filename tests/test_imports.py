@@ -18,6 +18,8 @@ FOLDER = Path(spacy_spans.__file__).parent
 # kernels <- modules <- architectures <- pipeline <- factories, cli.
 LAYERS = ["kernels", "modules", "architectures", "pipeline", "factories", "cli"]
 RANKS = {"kernels": 0, "modules": 1, "architectures": 2, "pipeline": 3, "factories": 4, "cli": 4}
+# Asks components what they can learn.
+RANKS["debugging"] = 3
 # Import nothing of the package but each other, and may be imported from everywhere.
 FOUNDATIONS = {"errors", "types"}
 # Everything else (groups, alignment, candidates, converters, ...) may use kernels and modules.

@@ -12,6 +12,7 @@ from spacy_spans.cli.calibrate import calibrate_cli
 from spacy_spans.cli.calibrate_pruner import calibrate_pruner_cli
 from spacy_spans.cli.convert import convert_cli
 from spacy_spans.cli.coverage import coverage_cli
+from spacy_spans.cli.debug import debug_cli
 from spacy_spans.cli.evaluate import evaluate_cli
 from spacy_spans.cli.prune_heads import prune_heads_cli
 from spacy_spans.cli.render import render_cli
@@ -26,6 +27,8 @@ spans_cli.command("calibrate")(calibrate_cli)
 spans_cli.command("calibrate-pruner")(calibrate_pruner_cli)
 spans_cli.command("convert")(convert_cli)
 spans_cli.command("coverage")(coverage_cli)
+# Settings of a config are options that are not known here.
+spans_cli.command("debug", context_settings={"ignore_unknown_options": True})(debug_cli)
 spans_cli.command("evaluate")(evaluate_cli)
 spans_cli.command("prune-heads")(prune_heads_cli)
 spans_cli.command("render")(render_cli)

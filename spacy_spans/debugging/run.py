@@ -1,0 +1,103 @@
+"""All checks of a config or pipeline and its data."""
+
+from pathlib import Path
+from typing import Any
+
+from wasabi.printer import Printer
+
+from spacy_spans.debugging import gold, texts
+from spacy_spans.debugging.advice import recommend_component
+from spacy_spans.debugging.findings import Section, count
+from spacy_spans.debugging.plan import Plan, read_examples
+from spacy_spans.debugging.truncation import check_truncation
+from spacy_spans.errors import SettingsError
+from spacy_spans.keys import printable
+
+
+def debug(plan: Plan, *, limit: int | None = None) -> list[Section]:
+    """Run all checks.
+
+    limit (int | None): Most documents to read of each side.
+    RETURNS (list): Sections in the order of the report.
+    RAISES (SpansError): Data is missing or cannot be read.
+    """
+    paths: dict[str, Path | None] = {"train": plan.train, "dev": plan.dev}
+    if not any(paths.values()):
+        raise SettingsError(
+            "There is no data to check: the config names none. Add it behind the config, or as "
+            "--train and --dev."
+        )
+    sides = {
+        side: read_examples(plan.nlp, path, limit)
+        for side, path in paths.items()
+        if path is not None
+    }
+    sections = [_overview(plan, sides), gold.check_keys(sides, plan.components)]
+    weights = gold.check_weights(plan.config, plan.components)
+    if weights.findings:
+        sections.append(weights)
+    keys = list(dict.fromkeys(key for component in plan.components for key in component.keys))
+    for component in plan.components:
+        if component.labels_spans:
+            sections.append(gold.check_labels(sides, component, plan.config, plan.is_trained))
+            sections.append(gold.check_reach(sides, component))
+    sections.append(check_truncation(plan.nlp, plan.config, sides, keys))
+    for key in keys:
+        several = f" ({key})" if len(keys) > 1 else ""
+        found = [texts.check_duplicates(sides, key), texts.check_annotations(sides, key)]
+        for section in found if key == keys[0] else found[1:]:
+            section.title += several
+            sections.append(section)
+        train = [example.reference for example in sides.get("train", ())]
+        sections.append(recommend_component(train, key))
+    return sections
+
+
+def _overview(plan: Plan, sides: gold.Sides) -> Section:
+    section = Section("What is checked")
+    for component in plan.components:
+        section.add(
+            "info", f"{component.name} ({component.factory}), keys {', '.join(component.keys)}"
+        )
+    for side in ("train", "dev"):
+        path = getattr(plan, side)
+        if path is None:
+            section.add("warning", f"{side}: no data given, so nothing of it is checked")
+            continue
+        n_tokens = sum(len(example.predicted) for example in sides[side])
+        section.add(
+            "info" if sides[side] else "error",
+            f"{side}: {path}, {len(sides[side]):,} documents, {n_tokens:,} tokens",
+        )
+    return section
+
+
+def print_report(sections: list[Section], msg: Printer) -> None:
+    """Print sections as `spacy debug data` does."""
+    shown: dict[str, Any] = {
+        "error": msg.fail,
+        "warning": msg.warn,
+        "info": msg.info,
+        "good": msg.good,
+    }
+    for section in sections:
+        msg.divider(printable(section.title))
+        if section.table:
+            rows = [[printable(cell) for cell in row] for row in section.table]
+            aligns = ["l", *("r" for _ in rows[0][1:])]
+            msg.table(rows[1:], header=rows[0], aligns=aligns)
+        for level, message in section.findings:
+            shown[level](printable(message))
+    msg.divider("Summary")
+    n_errors, n_warnings = count(sections, "error"), count(sections, "warning")
+    say: Any = msg.fail if n_errors else msg.warn if n_warnings else msg.good
+    say(f"{n_errors} errors, {n_warnings} warnings")
+
+
+def as_json(sections: list[Section]) -> dict[str, Any]:
+    """Plain values: "errors" and "warnings" counted, and "sections"."""
+    return {
+        "errors": count(sections, "error"),
+        "warnings": count(sections, "warning"),
+        "sections": [section.as_json() for section in sections],
+    }

@@ -1,0 +1,131 @@
+"""Tokens that the encoder would never see: windows of more word pieces than it takes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from spacy_spans.debugging.findings import Section
+from spacy_spans.debugging.gold import Sides
+from spacy_spans.pieces import Pieces, split_into_pieces
+from spacy_spans.pipeline.gold_report import shorten
+from spacy_spans.types import LongArray
+
+OURS = "spacy-spans."
+N_SHOWN = 3
+# Tokenizers that know no limit say an astronomic one.
+NO_LIMIT = 1_000_000
+BATCH = 64
+
+
+def check_truncation(
+    nlp: Language, config: Mapping[str, Any], sides: Sides, keys: Sequence[str]
+) -> Section:
+    """Count documents, tokens and gold spans that the windows of a transformer cut off."""
+    section = Section("Windows of the encoder")
+    name = next((n for n in nlp.pipe_names if "transformer" in nlp.get_pipe_meta(n).factory), None)
+    if name is None:
+        section.add("good", "no transformer: every token is seen, whatever the document's length")
+        return section
+    settings = config["components"][name].get("model") or {}
+    if str(settings.get("@architectures", "")).startswith(OURS):
+        section.add("good", f"{name}: windows are counted in word pieces, none is cut off")
+        return section
+    pipe: Any = nlp.get_pipe(name)
+    try:
+        tokenizer = _tokenizer(pipe, settings)
+        limit = tokenizer.model_max_length - tokenizer.num_special_tokens_to_add()
+        get_spans = pipe.model.attrs["get_spans"]
+        for side, examples in sides.items():
+            docs = [(e.predicted, e.reference) for e in examples if len(e.predicted)]
+            _check_side(section, side, docs, tokenizer, limit, get_spans, keys)
+    # The hub, the tokenizer and the getter each have errors of their own; what they are needed for
+    # is one check of several.
+    except Exception as error:
+        section.add("info", f"{name}: not checked ({type(error).__name__}: {shorten(str(error))})")
+    return section
+
+
+def _tokenizer(pipe: Any, settings: Mapping[str, Any]) -> Any:
+    tokenizer = getattr(pipe.model, "tokenizer", None)
+    if tokenizer is None:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(
+            settings["name"], **settings.get("tokenizer_config", {})
+        )
+    return tokenizer
+
+
+def _check_side(
+    section: Section,
+    side: str,
+    docs: Sequence[tuple[Doc, Doc]],
+    tokenizer: Any,
+    limit: int,
+    get_spans: Any,
+    keys: Sequence[str],
+) -> None:
+    n_docs = n_tokens = n_gold = 0
+    shown: list[str] = []
+    for first in range(0, len(docs) if limit < NO_LIMIT else 0, BATCH):
+        batch = docs[first : first + BATCH]
+        pieces = split_into_pieces(tokenizer, [doc for doc, _ in batch])
+        for i, ((doc, gold), own) in enumerate(zip(batch, pieces, strict=True)):
+            lost = find_lost(own, _windows(get_spans, doc), limit)
+            if not len(lost):
+                continue
+            n_docs += 1
+            n_tokens += len(lost)
+            n_gold += _count_gold(doc, gold, lost, keys)
+            if len(shown) < N_SHOWN:
+                shown.append(f"document {first + i}: {_ranges(lost)} of {len(doc):,}")
+    if not n_docs:
+        section.add("good", f"{side}: every token is in a window of at most {limit} word pieces")
+        return
+    section.add(
+        "warning",
+        f"{side}: the encoder cuts off {n_tokens:,} tokens of {n_docs:,} documents, and {n_gold:,} "
+        f"gold spans with them, where windows have more than {limit} word pieces ("
+        f"{'; '.join(shown)}). The architecture spacy-spans.PrunedTransformerModel.v1 with "
+        "spacy-spans.piece_windows.v1 loses none.",
+    )
+
+
+def _windows(get_spans: Any, doc: Doc) -> list[tuple[int, int]]:
+    return [(span.start, span.end) for spans in get_spans([doc]) for span in spans if len(span)]
+
+
+def find_lost(pieces: Pieces, windows: Sequence[tuple[int, int]], limit: int) -> LongArray:
+    """Tokens of which no window has any piece, though some window has the token.
+
+    limit (int): Pieces of a window; the first so many are seen.
+    RETURNS (ndarray): Ascending. Shape (n,).
+    """
+    seen = pieces.ends <= pieces.firsts
+    for start, end in windows:
+        first = pieces.firsts[start]
+        seen[start:end] |= pieces.firsts[start:end] - first < limit
+    return np.flatnonzero(~seen)
+
+
+def _count_gold(doc: Doc, gold: Doc, lost: LongArray, keys: Sequence[str]) -> int:
+    """Gold spans with a token among the lost ones, by characters."""
+    starts = np.asarray([doc[i].idx for i in lost.tolist()])
+    ends = starts + np.asarray([len(doc[i]) for i in lost.tolist()])
+    return sum(
+        bool(((starts < span.end_char) & (ends > span.start_char)).any())
+        for key in keys
+        for span in gold.spans.get(key, ())
+    )
+
+
+def _ranges(tokens: LongArray) -> str:
+    """As "tokens 3 to 5, 9 to 9", the first few."""
+    breaks = np.flatnonzero(np.diff(tokens) > 1)
+    firsts = tokens[np.append(0, breaks + 1)][:N_SHOWN].tolist()
+    lasts = tokens[np.append(breaks, len(tokens) - 1)][:N_SHOWN].tolist()
+    shown = ", ".join(f"{a} to {b}" for a, b in zip(firsts, lasts, strict=True))
+    return f"tokens {shown}" + (", ..." if len(breaks) >= N_SHOWN else "")
