@@ -78,15 +78,15 @@ def unannotated(doc: Doc) -> Doc:
     return Doc(doc.vocab, words=[token.text for token in doc], spaces=spaces)
 
 
-def word_batches(docs: list[Doc], *, shuffle: bool) -> Iterator[list[Doc]]:
-    """Group documents until the next one would pass `BATCH_WORDS`."""
+def word_batches(docs: list[Doc], size: int, *, shuffle: bool) -> Iterator[list[Doc]]:
+    """Group documents until the next one would pass `size` words."""
     order = list(docs)
     if shuffle:
         random.shuffle(order)
     batch: list[Doc] = []
     n_words = 0
     for doc in order:
-        if batch and n_words + len(doc) > BATCH_WORDS:
+        if batch and n_words + len(doc) > size:
             yield batch
             batch, n_words = [], 0
         batch.append(doc)
@@ -134,6 +134,7 @@ def fit(
     epochs: int,
     learn_rate: float,
     max_steps: int = 0,
+    batch_words: int = BATCH_WORDS,
     begin: Callable[[int], None] = lambda total: None,
     each_step: Callable[[], None] = lambda: None,
     annotates: Sequence[str] = (),
@@ -145,7 +146,7 @@ def fit(
     """
     docs = [piece for doc in docs for piece in cut(doc)]
     nlp.initialize(lambda: [Example(unannotated(doc), doc) for doc in docs])
-    total = epochs * sum(1 for _ in word_batches(docs, shuffle=False))
+    total = epochs * sum(1 for _ in word_batches(docs, batch_words, shuffle=False))
     begin(total)
     optimizer = Adam(
         learn_rate=warmup_linear(learn_rate, max(1, total // 10), total),
@@ -156,7 +157,7 @@ def fit(
     n_words = n_steps = 0
     start = time.perf_counter()
     for epoch in range(epochs):
-        for batch in word_batches(docs, shuffle=True):
+        for batch in word_batches(docs, batch_words, shuffle=True):
             examples = [Example(unannotated(doc), doc) for doc in batch]
             each_step()
             losses = nlp.update(
@@ -175,7 +176,7 @@ def fit(
     return {
         "train_words_per_second": n_words / (time.perf_counter() - start),
         "steps": n_steps,
-        "batch_words": BATCH_WORDS,
+        "batch_words": batch_words,
         "learn_rate": learn_rate,
     }
 

@@ -25,7 +25,7 @@ from enumerator import (
 )
 from thinc.api import Config
 
-EPOCHS = {"wnut17": 3, "toxic_spans": 2, "cnc": 2, "craft": 2}
+EPOCHS = {"wnut17": 3, "toxic_spans": 2, "cnc": 2, "craft": 3}
 BATCH_DOCS = {"wnut17": 64, "toxic_spans": 64, "cnc": 64, "craft": 2}
 # What differs from the default of the component; the stock ones have a config of their own.
 SYSTEMS: dict[str, dict[str, Any]] = {
@@ -38,8 +38,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "tagger-boundary": {"scheme.@misc": "spacy-spans.boundary_scheme.v1", "loss": "token"},
     "tagger-long": {},
 }
-# Three times the epochs of the others.
-LONGER = {"tagger-long": 3}
+# Times the epochs of the others.
+LONGER = {"tagger-long": 2}
 JOBS = [
     ("tagger", "cnc"),
     ("spancat", "cnc"),
@@ -54,8 +54,19 @@ JOBS = [
     ("tagger-boundary", "cnc"),
     ("tagger-long", "cnc"),
 ]
-# Words/s in training over a few steps, side by side.
-STEPS = [("tagger", "cnc"), ("spancat", "cnc"), ("tagger", "wnut17"), ("ner", "wnut17")]
+# Words/s in training over a few steps, side by side: system, words in a batch, own encoder.
+STEPS = [
+    ("spancat", 250, False),
+    ("tagger", 250, False),
+    ("tagger", 250, True),
+    ("spancat", 1000, False),
+    ("tagger", 1000, False),
+    ("tagger", 1000, True),
+]
+OWN_ENCODER = {
+    "@architectures": "spacy-spans.PrunedTransformerModel.v1",
+    "get_spans": {"@span_getters": "spacy-spans.piece_windows.v1", "max_pieces": 192},
+}
 TIMED_STEPS = 12
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -169,20 +180,41 @@ def keep_above(doc: Any, threshold: float) -> None:
 
 
 @app.command("steps")
-def steps_cell(system: str, data: str, threads: int = 2, steps: int = TIMED_STEPS) -> None:
-    """Time a few training steps."""
+def steps_cell(
+    system: str,
+    data: str,
+    threads: int = 2,
+    batch_words: int = 250,
+    own_encoder: bool = False,
+) -> None:
+    """Time a few training steps, on request with `PrunedTransformerModel` as the encoder."""
     import spacy
     import torch
     from _training import fit
 
     torch.set_num_threads(threads)
-    nlp = spacy.util.load_model_from_config(build_config(system), auto_fill=True)
+    config = build_config(system)
+    if own_encoder:
+        config["components"]["transformer"]["model"].update(OWN_ENCODER)
+    nlp = spacy.util.load_model_from_config(config, auto_fill=True)
     docs = read_part(nlp, data, "train")
     if system == "ner":
         set_entities(docs)
-    result = fit(nlp, docs, epochs=1, learn_rate=LEARN_RATE, max_steps=steps)
-    cell = {"system": system, "data": data, "n_threads": threads}
-    write_cell(f"tagger-steps-{system}-{data}", cell | result)
+    result = fit(
+        nlp,
+        docs,
+        epochs=1,
+        learn_rate=LEARN_RATE,
+        max_steps=TIMED_STEPS,
+        batch_words=batch_words,
+    )
+    cell = {"system": system, "data": data, "n_threads": threads, "own_encoder": own_encoder}
+    write_cell(steps_name(system, data, batch_words, own_encoder), cell | result)
+
+
+def steps_name(system: str, data: str, batch_words: int, own_encoder: bool) -> str:
+    name = f"tagger-steps-{system}-{data}-{batch_words}"
+    return f"{name}-own-encoder" if own_encoder else name
 
 
 @app.command("predict")
@@ -222,7 +254,15 @@ def run_all(fresh: bool = False, threads: int = 2) -> None:
     """Run every cell, one process each, then report."""
     options = ("--threads", threads)
     jobs = {f"tagger-train-{s}-{d}-0": ("train", s, d, *options) for s, d in JOBS}
-    jobs |= {f"tagger-steps-{s}-{d}": ("steps", s, d, *options) for s, d in STEPS}
+    for system, batch_words, own in STEPS:
+        more = ("--batch-words", batch_words, *(["--own-encoder"] if own else []))
+        jobs[steps_name(system, "cnc", batch_words, own)] = (
+            "steps",
+            system,
+            "cnc",
+            *more,
+            *options,
+        )
     jobs |= {f"tagger-predict-{s}-{d}": ("predict", s, d, *options) for s, d in JOBS}
     jobs["tagger-long-document"] = ("long-document",)
     run_cells(Path(__file__), jobs, fresh=fresh)
