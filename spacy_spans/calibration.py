@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import srsly
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example
@@ -112,7 +113,8 @@ def calibrate(
     ours = SCORE_MAP in pipe.cfg
     before = kernel.apply_score_map(pipe.cfg.get(SCORE_MAP), data.scores)
     old = thresholds_of(pipe)
-    score_map = kernel.fit_score_map(data.scores, data.right, method) if ours else None
+    fitted = kernel.fit_score_map(data.scores, data.right, method) if ours else None
+    score_map = _as_stored(fitted)
     after = kernel.apply_score_map(score_map, data.scores)
     lowest = float(kernel.apply_score_map(score_map, np.asarray([_lowest(pipe)], "f"))[0])
     curves = count_by_label(data, after, pipe.cfg, lowest)
@@ -253,7 +255,7 @@ def decode(
     # Spans come document by document.
     for own in np.split(rows, np.flatnonzero(np.diff(data.docs[rows])) + 1):
         chosen = own[select_spans(data.offsets[own], scores[own], cfg[OVERLAP])]
-        best = np.argsort(-scores[chosen], kind="stable")[: cfg[TOP_K]]
+        best = np.argsort(-scores[chosen], kind="stable")[: cfg.get(TOP_K)]
         kept[chosen[best]] = True
     return kept
 
@@ -364,6 +366,13 @@ def _check_collected(data: Collected, name: str, key: str) -> None:
         )
 
 
+def _as_stored(data: Any) -> Any:
+    """What a pipeline reads back from its JSON, which keeps ten decimals: so that a loaded one
+    gives the same.
+    """
+    return srsly.json_loads(srsly.json_dumps(data))
+
+
 def _choose(grid: np.ndarray, counts: kernel.Counts, goal: Goal) -> Report:
     choice = kernel.choose_threshold(
         grid,
@@ -384,6 +393,9 @@ def _choose(grid: np.ndarray, counts: kernel.Counts, goal: Goal) -> Report:
     return {
         "gold": int(gold),
         **choice._asdict(),
+        "threshold": _as_stored(choice.threshold),
+        "threshold_interval": list(choice.threshold_interval),
+        "interval": list(choice.interval),
         "own": True,
         "note": ", ".join(notes),
         "curve": {

@@ -24,6 +24,8 @@ LOWEST, HIGHEST = 0.05, 20.0
 # Next to 1 is where float32 cannot tell scores from 1; next to 0 it can nearly always.
 NEXT_TO_ONE, NEXT_TO_ZERO = 1 - 1e-7, 1e-30
 N_BINS = 10
+# Decimals of what is stored: spaCy's JSON keeps ten, and a loaded pipeline is to give the same.
+DECIMALS = 9
 
 
 def log_odds(scores: Any) -> Doubles:
@@ -88,10 +90,10 @@ def fit_score_map(scores: FloatArray, right: BoolArray, method: str) -> dict[str
     certain by a few examples.
     """
     if method == "temperature":
-        return {"method": method, "temperature": fit_temperature(scores, right)}
-    means, rates = fit_isotonic(scores, right)
+        return {"method": method, "temperature": round(fit_temperature(scores, right), DECIMALS)}
+    means, rates = (column.round(DECIMALS) for column in fit_isotonic(scores, right))
     margin = 0.5 / max(1, len(scores))
-    rates = np.clip(rates, margin, 1 - margin)
+    rates = np.clip(rates, margin, 1 - margin).round(DECIMALS)
     # A score of exactly 0 or 1 has its own rate there.
     inner = (means > 0) & (means < 1)
     last = rates[means >= 1].tolist() or [1.0]
@@ -186,7 +188,9 @@ def threshold_grid(scores: FloatArray, lowest: float, n_thresholds: int) -> Doub
         ordered = np.sort(np.asarray(scores, dtype=np.float64))
         ranks = np.linspace(0, len(ordered) - 1, n_thresholds).round().astype(int)
         values = np.unique(ordered[ranks])
-    return np.unique([lowest, *((values[1:] + values[:-1]) / 2)])
+    # Rounded down, the lowest still keeps all.
+    lowest = np.floor(lowest * 10**DECIMALS) / 10**DECIMALS
+    return np.unique([lowest, *((values[1:] + values[:-1]) / 2).round(DECIMALS)])
 
 
 def count_kept(
