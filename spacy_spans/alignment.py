@@ -55,7 +55,8 @@ def gold_mentions(
     that the document is not annotated and gives no mention.
 
     alignment_mode (str): For ends inside of predicted tokens. "strict": leave the mention out.
-        "contract": keep the tokens inside. "expand": take the tokens whole.
+        "contract": keep the tokens inside. "expand": take the tokens whole. White space at an end
+        that has no predicted token is left off by the last two.
     RETURNS (GoldMentions): Empty arrays for a document without spans.
     RAISES (SpansError): When a span has a label that is not among `label_ids`.
     """
@@ -197,19 +198,41 @@ def _align(
     first_pred, last_pred, n_pred = _token_ranges(to_predicted)
     first_ref, last_ref, n_ref = _token_ranges(to_reference)
     starts, lasts = offsets[:, 0], offsets[:, 1] - 1
-    found = (n_pred[starts] > 0) & (n_pred[lasts] > 0)
+    if mode == "strict":
+        found = (n_pred[starts] > 0) & (n_pred[lasts] > 0)
+    else:
+        # What has no token there, such as a blank of its own, is no reason to lose the words.
+        starts, lasts, found = _without_unaligned_ends(starts, lasts, n_pred)
     new_starts = np.where(found, first_pred[starts], 0)
     new_lasts = np.where(found, last_pred[lasts], 0)
     found &= (n_ref[new_starts] > 0) & (n_ref[new_lasts] > 0)
     # Exact only if the predicted boundary tokens reach no further than the reference ones.
     starts_fit = first_ref[new_starts] == starts
     lasts_fit = last_ref[new_lasts] == lasts
-    exact = found & starts_fit & lasts_fit
+    exact = found & starts_fit & lasts_fit & (starts == offsets[:, 0])
+    exact &= lasts == offsets[:, 1] - 1
     if mode == "contract":
         new_starts = new_starts + ~starts_fit
         new_lasts = new_lasts - ~lasts_fit
     aligned = exact if mode == "strict" else found & (new_starts <= new_lasts)
     return np.stack([new_starts, new_lasts + 1], axis=1).astype("i"), aligned, exact
+
+
+def _without_unaligned_ends(
+    starts: IntArray, lasts: IntArray, n_aligned: np.ndarray
+) -> tuple[IntArray, IntArray, np.ndarray]:
+    """Move first and last tokens inwards to aligned ones, with a mask of spans that hold any."""
+    aligned = np.flatnonzero(n_aligned > 0)
+    first = np.searchsorted(aligned, starts)
+    after = np.searchsorted(aligned, lasts, side="right")
+    found = first < after
+    # One more, for spans that hold none and begin behind the last.
+    aligned = np.append(aligned, 0)
+    return (
+        np.where(found, aligned[first], starts),
+        np.where(found, aligned[after - 1], lasts),
+        found,
+    )
 
 
 def _same_tokens(example: Example) -> bool:

@@ -332,6 +332,28 @@ def test_mentions_on_other_tokens_by_mode(spans, strict, contracted, expanded):
         assert moved == ([(text, "B")] if strict is None is not expected else [])
 
 
+BLANKS = ["one", " ", "two", " ", "three"]
+
+
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [((1, 3), (1, 2)), ((2, 4), (1, 2)), ((1, 4), (1, 2)), ((0, 2), (0, 1)), ((3, 5), (2, 3))],
+)
+def test_white_space_without_a_token_at_an_end_does_not_lose_the_words(span, expected):
+    predicted = ["one ", "two ", "three"]
+    text = "".join(BLANKS[slice(*span)])
+    assert read_mentions(predicted, BLANKS, [(*span, "A")]) == ([], [(text, "A")], [])
+    for mode in ("contract", "expand"):
+        found = read_mentions(predicted, BLANKS, [(*span, "A"), (1, 2, "B"), (2, 3, "B")], mode)
+        mentions = sorted([("A", expected), ("B", (1, 2))], key=lambda own: own[1])
+        assert found == (mentions, [(" ", "B")], [(text, "A")])
+    # The end that is left is inside of a token.
+    found = read_mentions(["one ", "twoo"], ["one", " ", "two", "o"], [(1, 3, "A")], "expand")
+    assert found == ([("A", (1, 2))], [], [(" two", "A")])
+    found = read_mentions(["one ", "twoo"], ["one", " ", "two", "o"], [(1, 3, "A")], "contract")
+    assert found == ([], [(" two", "A")], [])
+
+
 def test_mentions_that_become_the_same_count_once_and_all_as_moved():
     spans = [(1, 2, "A"), (3, 4, "A"), (3, 4, "B")]
     found, misaligned, moved = read_mentions(MERGED, HYPHEN, spans, "expand")
