@@ -162,7 +162,10 @@ class _Session:
         """Share of tokens in kept runs, of the first key that a pruner wrote."""
         from spacy_spans.groups import read_offsets
 
-        asked = (getattr(pipe, "kept_key", None) for _, pipe in self.nlp.pipeline)
+        pipes = [pipe for _, pipe in self.nlp.pipeline]
+        # A transformer's kept_key is a setting of what annotates for it.
+        writers = [*pipes, *(getattr(pipe, "set_extra_annotations", None) for pipe in pipes)]
+        asked = (getattr(writer, "kept_key", None) for writer in writers)
         for key in (*asked, KEPT_KEY):
             if key and any(key in doc.spans for doc in docs):
                 kept = sum(

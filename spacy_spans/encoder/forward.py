@@ -17,6 +17,7 @@ from spacy_spans.encoder.families import FAMILIES, family_of
 from spacy_spans.encoder.kept import PrunedTransformerBatch
 from spacy_spans.encoder.pruning import NO_WORD, word_scores
 from spacy_spans.encoder.run import Encoded, Pruning, encode, encode_whole
+from spacy_spans.encoder.settings import check_settings
 from spacy_spans.errors import SettingsError, SpansWarning
 from spacy_spans.kernels.batching import length_batches
 from spacy_spans.torch_layer import layer_shim
@@ -46,7 +47,10 @@ def forward(model: Any, docs: list[Doc], is_train: bool) -> tuple[FullTransforme
 
     model (PrunedTransformerModel): With an encoder.
     RETURNS (tuple): A `PrunedTransformerBatch`, and what takes the gradient of its output back.
+    RAISES (SettingsError): On settings out of range.
     """
+    # They may have been changed since the model was built.
+    check_settings(model.attrs, model.attrs["criterion"])
     batch = tokenize(model, docs)
     pieces = batch.wordpieces
     supervision: Supervision | None = model.supervision if is_train else None
@@ -100,7 +104,7 @@ def forward(model: Any, docs: list[Doc], is_train: bool) -> tuple[FullTransforme
             loss = gate_loss(parts, words, wanted)
             outputs.append(loss)
             gradients.append(torch.ones_like(loss))
-            model.attrs["gates_trained"] = True
+            model.attrs["gates_trained"] |= bool((wanted != UNKNOWN).any())
         model.attrs["n_updates"] += 1
         torch.autograd.backward(outputs, gradients)
         return docs
@@ -151,6 +155,7 @@ def _pruning(model: Any, is_train: bool, supervision: Supervision | None) -> Pru
     criterion = attrs["criterion"]
     ratio = attrs["keep_ratio"]
     gates = layer_shim(model.layers[1]).module if criterion.learns else None
+    check_layers(attrs["gates"], model.transformer)
     if criterion.learns:
         _check_gates(attrs["gates"], gates)
         # Gates that nothing was learned from would drop words by chance.
@@ -158,8 +163,6 @@ def _pruning(model: Any, is_train: bool, supervision: Supervision | None) -> Pru
             if not is_train:
                 _say_untrained(model)
             return None
-    else:
-        check_ratio(attrs["gates"], criterion, ratio)
     if is_train:
         # Dev data is pruned before: the best model of a training is best at the ratio asked for.
         is_warm = attrs["n_updates"] >= attrs["warmup_steps"]
@@ -168,13 +171,13 @@ def _pruning(model: Any, is_train: bool, supervision: Supervision | None) -> Pru
     return Pruning(tuple(attrs["gates"]), criterion, gates, ratio, attrs["threshold"], pool)
 
 
-def check_ratio(gates: list[int], criterion: Any, keep_ratio: float | None) -> None:
-    """RAISES (SettingsError): For scores that are no probabilities, without a ratio."""
-    if gates and not criterion.learns and keep_ratio is None:
+def check_layers(gates: list[int], encoder: Any) -> None:
+    """RAISES (SettingsError): For gates after the last layer, or a family without adapter."""
+    n_layers = len(family_of(encoder).layers(encoder))
+    if gates[-1] >= n_layers:
         raise SettingsError(
-            f"Got keep_ratio = None for the criterion {criterion.name!r}. Its scores are no "
-            "probabilities that could be compared with a threshold: set keep_ratio above 0, at "
-            "most 1, or take spacy-spans.gate_criterion.v1."
+            f"Got gates = {gates} for an encoder of {n_layers} layers. Expected layers before the "
+            "last: there is nothing to save after it."
         )
 
 

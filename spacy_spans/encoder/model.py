@@ -18,15 +18,11 @@ from thinc.api import Model, chain
 from thinc.types import Floats2d, Ragged
 
 from spacy_spans.encoder.criteria import Criterion, build_gate_criterion_v1
-from spacy_spans.encoder.families import family_of
-from spacy_spans.encoder.forward import Supervision, check_ratio, forward
+from spacy_spans.encoder.forward import Supervision, check_layers, forward
 from spacy_spans.encoder.run import Gates
-from spacy_spans.encoder.settings import Configured
-from spacy_spans.errors import SettingsError
+from spacy_spans.encoder.settings import Configured, check_settings
 from spacy_spans.torch_layer import layer_shim, torch_layer
 
-AUTOCAST = ("auto", "bfloat16", "none")
-DROPPED = ("pool", "drop")
 OWN_TOK2VEC = "spacy-spans.PrunedTok2VecTransformer.v1"
 # Gates start from nothing, beside an encoder that is pretrained.
 LEARN_RATE_FACTOR = 5.0
@@ -139,7 +135,7 @@ def build_pruned_transformer_model_v1(
         "autocast": autocast,
         "max_batch_pieces": max_batch_pieces,
     }
-    _check(settings, criterion)
+    check_settings(settings, criterion)
     return PrunedTransformerModel(
         name, get_spans, dict(tokenizer_config), dict(transformer_config), criterion, settings
     )
@@ -188,28 +184,6 @@ def build_pruned_tok2vec_transformer_v1(
     return chain(chain(encoder, split_trf_batch()), trfs2arrays(pooling, grad_factor))
 
 
-def _check(settings: dict[str, Any], criterion: Criterion) -> None:
-    gates = settings["gates"]
-    if sorted(set(gates)) != gates or any(gate < 1 for gate in gates):
-        raise SettingsError(f"Got gates = {gates}. Expected layers from 1 on, ascending.")
-    for setting in ("keep_ratio", "train_keep_ratio"):
-        ratio = settings[setting]
-        if ratio is not None and not 0 < ratio <= 1:
-            raise SettingsError(f"Got {setting} = {ratio}. Expected above 0, at most 1.")
-    if not 0 <= settings["threshold"] <= 1:
-        found = settings["threshold"]
-        raise SettingsError(f"Got threshold = {found}. Expected a probability, 0 to 1.")
-    for setting, choices in (("dropped", DROPPED), ("autocast", AUTOCAST)):
-        if settings[setting] not in choices:
-            found = settings[setting]
-            raise SettingsError(f"Got {setting} = {found!r}. Expected one of {choices}.")
-    for setting, least in (("max_batch_pieces", 1), ("warmup_steps", 0)):
-        found = settings[setting]
-        if found is not None and found < least:
-            raise SettingsError(f"Got {setting} = {found}. Expected at least {least}.")
-    check_ratio(gates, criterion, settings["keep_ratio"])
-
-
 def _not_called(*args: Any) -> Any:
     raise NotImplementedError("Gates run inside of the encoder.")
 
@@ -225,12 +199,7 @@ def _init(model: Any, X: Any = None, Y: Any = None) -> Model:
     gates = model.attrs["gates"]
     if not gates:
         return model
-    n_layers = len(family_of(model.transformer).layers(model.transformer))
-    if gates[-1] >= n_layers:
-        raise SettingsError(
-            f"Got gates = {gates} for an encoder of {n_layers} layers. Expected layers before the "
-            "last: there is nothing to save after it."
-        )
+    check_layers(gates, model.transformer)
     if model.attrs["criterion"].learns and layer_shim(model.layers[1]).module is None:
         layer_shim(model.layers[1]).build_module(model.get_dim("nO"), len(gates))
     return model
