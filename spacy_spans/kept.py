@@ -11,6 +11,10 @@ from spacy_spans.groups import read_offsets
 from spacy_spans.kernels.pruning import BoolArray, runs_to_mask
 from spacy_spans.types import IntArray
 
+# In `attrs` of a group: its runs are of a training step whose share of kept tokens was drawn by
+# chance. What is outside of them may be inside the next time, and in prediction.
+DRAWN = "drawn"
+
 
 class KeptRuns:
     """Reads one key, and warns once of documents that have it nowhere: it may be misspelt."""
@@ -52,11 +56,17 @@ class KeptRuns:
         ]
         return np.concatenate([np.zeros(0, dtype=bool), *masks])
 
-    def warn_of_lost(self, name: str, key: str, n_lost: int, n_gold: int) -> None:
+    def warn_of_lost(
+        self, docs: Sequence[Doc], name: str, key: str, n_lost: int, n_gold: int
+    ) -> None:
         """Say once, of the first training batch where there are any, that gold spans are not kept.
 
-        Before training nothing may have been kept yet, and all of it is counted by scores.
+        Before training nothing may have been kept yet, and all of it is counted by scores. Of runs
+        that are `DRAWN` nothing follows for prediction, so nothing is said.
         """
+        groups = [doc.spans[self.key] for doc in docs if self.key in doc.spans]
+        if any(group.attrs.get(DRAWN) for group in groups):
+            return
         if n_lost and not self.has_warned_of_lost:
             self.has_warned_of_lost = True
             message = (

@@ -68,7 +68,7 @@ class Listing:
             return offsets
         kept = split_offsets(self.within_kept(to_ragged(offsets, HOST), docs))
         n_gold, n_kept = (sum(len(own) for own in some) for some in (offsets, kept))
-        self._kept.warn_of_lost(name, key, n_gold - n_kept, n_gold)
+        self._kept.warn_of_lost(docs, name, key, n_gold - n_kept, n_gold)
         return kept
 
     def kept_tokens(self, docs: Sequence[Doc]) -> BoolArray | None:

@@ -31,20 +31,18 @@ from spacy_spans.kernels.schemes import TagScheme, overlap_across
 from spacy_spans.pipeline.span_settings import check_tagger_settings
 from spacy_spans.pipeline.spans_pipe import SpansPipe
 from spacy_spans.pipeline.stored_pipe import check_upstream
-from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, MAX_SHARED_TAGS, TagLayout
-from spacy_spans.pipeline.tag_loss import link_loss, tag_loss
-from spacy_spans.pipeline.tag_report import TagReport
-from spacy_spans.pipeline.tagging import (
-    Batch,
+from spacy_spans.pipeline.tag_decoding import (
     append_mentions,
     decode,
-    encode,
     find_fragments,
     join_links,
     link_offsets,
     list_pairs,
-    make_batch,
 )
+from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, MAX_SHARED_TAGS, TagLayout
+from spacy_spans.pipeline.tag_loss import link_loss, tag_loss
+from spacy_spans.pipeline.tag_report import TagReport
+from spacy_spans.pipeline.tagging import Batch, encode, make_batch
 from spacy_spans.torch_layer import keeping_gradients, layer_shim
 from spacy_spans.types import FloatArray, IntArray, SpanArrays
 
@@ -296,12 +294,13 @@ class MultispanTagger(SpansPipe):
             [len(eg.predicted) for eg in examples],
         ).astype(bool)
         layout = self.layout
-        batch = self._batch([example.predicted for example in annotated])
+        docs = [example.predicted for example in annotated]
+        batch = self._batch(docs)
         own = self._ops.asarray(np.flatnonzero(mask)[batch.tokens])
         targets = encode(layout, [self._gold(eg) for eg in annotated], batch, self.max_gap)
         if self._kept is not None:
             lost = targets.outside
-            self._kept.warn_of_lost(self.name, self.key, int(lost.sum()), len(lost))
+            self._kept.warn_of_lost(docs, self.name, self.key, int(lost.sum()), len(lost))
         own_rows = rows[own]
         scores = self._ops.to_numpy(own_rows[:, : layout.n_scores])
         edge_scores = self._ops.to_numpy(edges)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import srsly
+from spacy import util
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples
@@ -24,9 +26,18 @@ from spacy_spans.encoder.forward import UNKNOWN, Supervision
 from spacy_spans.encoder.kept import KeptTokensSetter, PrunedTransformerBatch
 from spacy_spans.encoder.model import PrunedTransformerModel
 from spacy_spans.errors import SettingsError, SpansError, SpansWarning
+from spacy_spans.kept import DRAWN
 from spacy_spans.kernels.pruning import runs_to_mask
-from spacy_spans.pipeline.stored_pipe import no_spans_message
+from spacy_spans.pipeline.stored_pipe import (
+    check_digest,
+    digest_of,
+    naming_what_is_damaged,
+    no_spans_message,
+)
 from spacy_spans.types import FloatArray
+
+# Beside the weights, not in cfg: what the stock factory stores again would keep an old one there.
+CHECKSUM = "model.sha256"
 
 
 class PrunedTransformer(Transformer):
@@ -121,8 +132,48 @@ class PrunedTransformer(Transformer):
     def _set_kept(self, docs: list[Doc], batch: PrunedTransformerBatch | None) -> None:
         """Let components that come after see what was kept of the very vectors they learn on."""
         setter = self.set_extra_annotations
-        if isinstance(setter, KeptTokensSetter):
-            setter(docs, batch if batch is not None else FullTransformerBatch.empty(len(docs)))
+        if not isinstance(setter, KeptTokensSetter):
+            return
+        setter(docs, batch if batch is not None else FullTransformerBatch.empty(len(docs)))
+        if batch is not None and batch.piece_scores is not None:
+            for doc in docs:
+                doc.spans[setter.kept_key].attrs[DRAWN] = True
+
+    def to_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> None:
+        """As the stock pipe's, with a checksum beside the weights."""
+        model = self.model.to_bytes()
+        serialize: dict[str, Any] = {
+            "cfg": lambda file: srsly.write_json(file, self.cfg),
+            "vocab": lambda folder: self.vocab.to_disk(folder, exclude=exclude),
+            "model": lambda file: file.write_bytes(model),
+            CHECKSUM: lambda file: file.write_text(digest_of(model)),
+        }
+        util.to_disk(path, serialize, exclude)
+
+    def from_disk(self, path: Any, *, exclude: Iterable[str] = ()) -> "PrunedTransformer":
+        """Load what `to_disk` of this or of the stock pipe wrote.
+
+        RAISES (DataError): On a file that is missing, cut off or altered, which it names, and on
+            weights that do not fit.
+        """
+
+        def read_cfg(file: Any) -> None:
+            with naming_what_is_damaged(f"The file {str(file)!r}"):
+                self.cfg.update(srsly.read_json(file))
+
+        def read_model(file: Any) -> None:
+            with naming_what_is_damaged(f"The file {str(file)!r}"):
+                data, checksum = file.read_bytes(), file.with_name(CHECKSUM)
+                check_digest(data, checksum.read_text().strip() if checksum.is_file() else None)
+                self.model.from_bytes(data)
+
+        deserialize: dict[str, Any] = {
+            "cfg": read_cfg,
+            "vocab": lambda folder: self.vocab.from_disk(folder, exclude=exclude),
+            "model": read_model,
+        }
+        util.from_disk(path, deserialize, exclude)
+        return self
 
     @property
     def _pruned_model(self) -> Any:

@@ -26,7 +26,11 @@ MODEL_DIGEST = "model_sha256"
 
 
 @contextmanager
-def _naming_what_is_damaged(what: str) -> Iterator[None]:
+def naming_what_is_damaged(what: str) -> Iterator[None]:
+    """Turn what is raised on data that cannot be read into a DataError that names it.
+
+    what (str): Subject of the sentence, such as "The file 'model'".
+    """
     try:
         yield
     # What msgpack, JSON, thinc and this package raise on data that is cut off, altered or foreign,
@@ -242,7 +246,7 @@ class StoredPipe(TrainablePipe):
             digest[0] = self._restore_cfg(srsly.json_loads(data))
 
         def read_model(data: bytes) -> None:
-            _check_digest(data, digest[0])
+            check_digest(data, digest[0])
             self.model.from_bytes(data)
 
         deserialize: dict[str, Any] = {
@@ -250,7 +254,7 @@ class StoredPipe(TrainablePipe):
             "vocab": lambda data: self.vocab.from_bytes(data, exclude=exclude),
             "model": read_model,
         }
-        with _naming_what_is_damaged(f"The stored bytes of {self.name!r}"):
+        with naming_what_is_damaged(f"The stored bytes of {self.name!r}"):
             util.from_bytes(bytes_data, deserialize, exclude)
         self._check_loaded()
         return self
@@ -274,13 +278,13 @@ class StoredPipe(TrainablePipe):
         digest: list[str | None] = [None]
 
         def read_cfg(file: Any) -> None:
-            with _naming_what_is_damaged(f"The file {str(file)!r}"):
+            with naming_what_is_damaged(f"The file {str(file)!r}"):
                 digest[0] = self._restore_cfg(srsly.read_json(file))
 
         def read_model(file: Any) -> None:
-            with _naming_what_is_damaged(f"The file {str(file)!r}"):
+            with naming_what_is_damaged(f"The file {str(file)!r}"):
                 data = file.read_bytes()
-                _check_digest(data, digest[0])
+                check_digest(data, digest[0])
                 self.model.from_bytes(data)
 
         deserialize: dict[str, Any] = {
@@ -308,7 +312,7 @@ class StoredPipe(TrainablePipe):
             if self.cfg[key] != configured
         }
         learned = {key: value for key, value in self.cfg.items() if key not in self._configured}
-        return {**learned, "changed": changed, MODEL_DIGEST: _digest(model)}
+        return {**learned, "changed": changed, MODEL_DIGEST: digest_of(model)}
 
     def _restore_cfg(self, stored: Any) -> str | None:
         """Apply stored changes, except to settings that the config has changed since: what is
@@ -328,14 +332,14 @@ class StoredPipe(TrainablePipe):
         return digest
 
 
-def _digest(data: bytes) -> str:
+def digest_of(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-def _check_digest(data: bytes, digest: str | None) -> None:
+def check_digest(data: bytes, digest: str | None) -> None:
     """Raise ValueError unless these are the weights that were stored.
 
     thinc and safetensors notice what is cut off, but not a number that has changed.
     """
-    if digest is not None and _digest(data) != digest:
-        raise ValueError("its checksum is not the one in the component's cfg")
+    if digest is not None and digest_of(data) != digest:
+        raise ValueError("its checksum is not the one it was stored with")

@@ -8,14 +8,9 @@ from thinc.api import Model
 
 from spacy_spans.kernels.chains import chain_loss
 from spacy_spans.kernels.losses import sigmoid_loss, weighted_bit_loss, weighted_tag_loss
+from spacy_spans.pipeline.tag_decoding import link_offsets, list_pairs
 from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, TagLayout
-from spacy_spans.pipeline.tagging import (
-    Batch,
-    Targets,
-    link_offsets,
-    link_targets,
-    list_pairs,
-)
+from spacy_spans.pipeline.tagging import Batch, Targets, link_targets
 from spacy_spans.types import FloatArray
 
 

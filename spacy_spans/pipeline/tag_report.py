@@ -14,7 +14,7 @@ from spacy_spans.converters.align import join_over_white_space
 from spacy_spans.keys import CHARACTERS_KEY
 from spacy_spans.pipeline.gold_report import GoldReport, format_counts, shorten
 from spacy_spans.pipeline.tag_layout import MAX_SHARED_TAGS, TagLayout
-from spacy_spans.pipeline.tagging import Targets
+from spacy_spans.pipeline.tagging import MAX_FRAGMENT_LENGTH, Targets
 
 # As `spacy_spans.groups.mention_name` gives them: these are ids of mentions.
 OWN_NAME = re.compile(r"m\d+")
@@ -158,9 +158,9 @@ class TagReport(GoldReport):
                 f"{name}: {self.split_of_label.total()} discontinuous mentions in {key!r} cannot "
                 f"be put together again from links and are not learned "
                 f"({format_counts(self.split_of_label)}; e.g. {shorten(self.split_example)!r}): "
-                "their fragments overlap those of others or are more than max_gap = "
-                f"{self.max_gap} tokens apart, or they share fragments with others in a way that "
-                "gives other mentions."
+                "their fragments overlap those of others, have more than "
+                f"{MAX_FRAGMENT_LENGTH} tokens or are more than max_gap = {self.max_gap} tokens "
+                "apart, or they share fragments with others in a way that gives other mentions."
             )
         if self.outside_limits_of_label:
             messages.append(

@@ -12,7 +12,7 @@ from spacy.training import Example
 from thinc.api import Adam
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
-from spacy_spans.errors import SettingsError, SpansError, SpansWarning
+from spacy_spans.errors import DataError, SettingsError, SpansError, SpansWarning
 
 from . import found, scored, write_spans
 
@@ -100,9 +100,8 @@ def train(nlp, n_updates, optimizer=None):
 
 
 def be_quiet():
-    # Said once, of tokens with more pieces than a window, and of gold that was dropped in training.
+    # Said once, of tokens with more pieces than a window.
     warnings.filterwarnings("ignore", ".*more than one window", SpansWarning)
-    warnings.filterwarnings("ignore", ".*do not lie inside one run", SpansWarning)
 
 
 @pytest.fixture(autouse=True)
@@ -224,6 +223,8 @@ def test_untrained_gates_keep_all_and_say_so(folder):
     nlp("said once")
 
 
+# The stock factory drops in training what it drops in prediction.
+@pytest.mark.filterwarnings("ignore:.*do not lie inside one run")
 @pytest.mark.parametrize("criterion", UNTRAINED)
 @pytest.mark.parametrize("factory", ["pruned_transformer", "transformer"])
 def test_criteria_that_learn_nothing_prune_at_once(folder, factory, criterion):
@@ -276,6 +277,7 @@ def test_components_that_come_after_see_what_was_kept_of_the_vectors_they_learn_
     assert 0.39 <= few.mean() < many.mean() < 0.7
 
 
+@pytest.mark.filterwarnings("ignore:.*do not lie inside one run")
 def test_the_stock_factory_annotates_where_it_is_told_to(trained, folder, tmp_path):
     trained.to_disk(tmp_path)
     make_stock(tmp_path)
@@ -321,6 +323,33 @@ def test_documents_without_the_key_teach_the_gates_nothing(folder):
     docs = [nlp.make_doc(text) for text in random_texts(6)]
     nlp.update([Example(doc, doc.copy()) for doc in docs], sgd=Adam(0.01))
     assert gates.to_bytes() == before
+    # They would drop words by chance.
+    assert not attrs_of(nlp)["gates_trained"]
+
+
+def test_gold_that_a_training_step_drops_is_not_called_lost(folder):
+    # At another ratio, in the next step or in prediction, it is there.
+    nlp = make_nlp(folder, train_keep_ratio=0.1)
+    nlp.initialize(lambda: make_examples(nlp))
+    examples = make_examples(nlp)
+    random.seed(1)
+    for _, pipe in nlp.pipeline:
+        pipe.update(examples)
+    masks = [kept_mask(own.predicted) for own in examples]
+    lost = sum(
+        not mask[span.start]
+        for own, mask in zip(examples, masks, strict=True)
+        for span in own.reference.spans["sc"]
+    )
+    assert lost
+    kept = nlp.get_pipe("span_enumerator").listing._kept
+    assert not kept.has_warned_of_lost
+    # Runs that were not drawn say what prediction would be like.
+    for own in examples:
+        own.predicted.spans["kept_tokens"].attrs.pop("drawn")
+    docs = [own.predicted for own in examples]
+    with pytest.warns(SpansWarning, match="do not lie inside one run"):
+        kept.warn_of_lost(docs, "span_enumerator", "sc", lost, lost)
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", " "], ["we"]])
@@ -431,6 +460,43 @@ def test_replaced_listeners_have_the_dial_too(trained, tmp_path):
     expected = [scored(doc) for doc in nlp.pipe(texts)]
     assert [scored(doc) for doc in loaded.pipe(texts)] == expected
     assert at_ratio != expected
+
+
+@pytest.mark.parametrize("content", ["truncated", "altered", "missing"])
+@pytest.mark.parametrize("name", ["model", "cfg"])
+def test_damage_is_an_error_that_names_the_file(trained, tmp_path, name, content):
+    trained.to_disk(tmp_path)
+    path = tmp_path / "transformer" / name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1 if name == "model" else 128
+    path.write_bytes(data[: len(data) // 3] if content == "truncated" else data)
+    if content == "missing":
+        path.unlink()
+    with pytest.raises(DataError, match=rf"{path}' cannot be read: .* damaged"):
+        spacy.load(tmp_path)
+
+
+def test_weights_without_a_checksum_are_those_of_the_stock_factory(trained, tmp_path):
+    trained.to_disk(tmp_path)
+    checksum = tmp_path / "transformer" / "model.sha256"
+    assert len(checksum.read_text()) == 64
+    checksum.unlink()
+    assert results(spacy.load(tmp_path)) == results(trained)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"keep_ratio": 50}, "keep_ratio = 50"),
+        ({"dropped": "mean"}, "dropped = 'mean'"),
+        ({"autocast": "float16"}, "autocast = 'float16'"),
+        ({"gates": [1, 9]}, r"gates = \[1, 9\] for an encoder of 4 layers"),
+    ],
+)
+def test_settings_that_are_changed_are_checked(trained, dial, setting, message):
+    dial(**setting)
+    with pytest.raises(SettingsError, match=message):
+        trained("we want cooks")
 
 
 def test_gates_that_were_not_trained_are_an_error(trained, dial):

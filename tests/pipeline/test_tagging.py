@@ -10,17 +10,15 @@ from hypothesis import strategies as st
 from spacy_spans.alignment import GoldMentions
 from spacy_spans.kernels.chains import make_chain
 from spacy_spans.kernels.schemes import BIO, BIOES, BOUNDARY, IO
-from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, TagLayout
-from spacy_spans.pipeline.tagging import (
+from spacy_spans.pipeline.tag_decoding import (
     decode,
-    encode,
     find_fragments,
     join_links,
     link_offsets,
-    link_targets,
     list_pairs,
-    make_batch,
 )
+from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, TagLayout
+from spacy_spans.pipeline.tagging import MAX_FRAGMENT_LENGTH, encode, link_targets, make_batch
 
 from .. import reference_tags as reference
 
@@ -219,6 +217,14 @@ def test_the_gap_is_that_between_the_outer_fragments(max_gap, n_expressed):
     ]
     expressed, extra = check(PER_LABEL, [7, 7, 7], mentions, max_gap)
     assert expressed == mentions[:n_expressed]
+    assert extra == []
+
+
+def test_fragments_that_are_too_long_to_be_proposed_are_not_expressed():
+    mentions = [(0, 0, ((0, 8), (9, 10))), (1, 0, ((0, 9), (10, 11)))]
+    assert MAX_FRAGMENT_LENGTH == 8
+    expressed, extra = check(PER_LABEL, [12, 12], mentions)
+    assert expressed == mentions[:1]
     assert extra == []
 
 

@@ -12,8 +12,9 @@ from thinc.api import Adam
 
 from spacy_spans.errors import SettingsError, SpansWarning
 from spacy_spans.kernels.schemes import BIO, BIOES, BOUNDARY
+from spacy_spans.pipeline.tag_decoding import decode, list_pairs
 from spacy_spans.pipeline.tag_layout import TagLayout
-from spacy_spans.pipeline.tagging import decode, encode, list_pairs, make_batch
+from spacy_spans.pipeline.tagging import encode, make_batch
 
 from . import (
     CANDIDATES,
