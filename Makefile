@@ -5,6 +5,8 @@ VENV ?= .venv
 PIP_ARGS ?=
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt $(PIP_ARGS)
+# One process a core, each with one thread; the tests of a file stay together, as they share fixtures.
+IN_PARALLEL := --numprocesses auto --dist loadfile
 INSTALL_FROM := setup.cfg pyproject.toml constraints.txt
 
 .PHONY: demo test check wheel-test bench clean
@@ -13,7 +15,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python -m spacy project run demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(IN_PARALLEL) --cov --cov-report=term:skip-covered
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -27,10 +29,10 @@ check: $(VENV)/.test
 wheel-test:
 	rm -rf $(VENV)-wheel build/wheel-test
 	$(PYTHON) -m venv $(VENV)-wheel
-	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) dist/*.whl pytest hypothesis
+	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) dist/*.whl pytest pytest-xdist hypothesis
 	mkdir -p build/wheel-test
 	cp -r tests build/wheel-test/
-	cd build/wheel-test && $(CURDIR)/$(VENV)-wheel/bin/python -m pytest tests -m installed -W error --import-mode=importlib -p no:cacheprovider -c /dev/null --rootdir .
+	cd build/wheel-test && OMP_NUM_THREADS=1 $(CURDIR)/$(VENV)-wheel/bin/python -m pytest tests $(IN_PARALLEL) -m installed -W error --import-mode=importlib -p no:cacheprovider -c /dev/null --rootdir .
 	rm -rf $(VENV)-wheel
 
 bench: $(VENV)/.bench
