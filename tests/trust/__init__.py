@@ -74,7 +74,9 @@ def _emoji(draw):
 
 
 def _long_token(draw):
-    return "x" * draw.choice([100, 101, 300, 3000]) + " " + _words(draw)
+    # The longest is rare: it has more windows than all the others together.
+    length = 3000 if draw.random() < 0.02 else draw.choice([60, 100, 101, 200])
+    return "x" * length + " " + _words(draw)
 
 
 def _digits(draw):
@@ -133,6 +135,11 @@ def _by_characters(vocab, text):
     return Doc(vocab, words=list(text), spaces=[False] * len(text))
 
 
+def _ends_among_blanks(text, start, end):
+    """Of neighbouring blanks spaCy's alignment may take one for the other: it sees no offsets."""
+    return any("  " in text[max(0, at - 1) : at + 2] for at in (start, end - 1))
+
+
 def make_examples(nlp, texts, seed=0):
     """Gold for texts; every seventh has gold on characters, which need not fit the tokens."""
     draw = random.Random(seed)
@@ -142,6 +149,8 @@ def make_examples(nlp, texts, seed=0):
         # Of examples with gold on characters spaCy asks that the texts are the same.
         gold = _by_characters(nlp.vocab, text) if i % 7 == 2 else nlp.make_doc(text)
         spans = _draw_spans(draw, len(gold), draw.choice([0, 1, 3, 8]))
+        if i % 7 == 2:
+            spans = [span for span in spans if not _ends_among_blanks(text, *span[:2])]
         examples.append(Example(predicted, write_spans(gold, "sc", spans)))
     return examples
 
