@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from spacy_spans.errors import DataError, SettingsError
 from spacy_spans.kernels import calibration as kernel
-from spacy_spans.kernels.decoding import select_spans
+from spacy_spans.kernels.decoding import select_best
 from spacy_spans.metrics import judge_spans, precision_recall_f
 from spacy_spans.pipelines import predict
 
@@ -254,9 +254,8 @@ def decode(
     kept = np.zeros(len(scores), dtype=bool)
     # Spans come document by document.
     for own in np.split(rows, np.flatnonzero(np.diff(data.docs[rows])) + 1):
-        chosen = own[select_spans(data.offsets[own], scores[own], cfg[OVERLAP])]
-        best = np.argsort(-scores[chosen], kind="stable")[: cfg.get(TOP_K)]
-        kept[chosen[best]] = True
+        best = select_best(data.offsets[own], scores[own], cfg[OVERLAP], cfg.get(TOP_K))
+        kept[own[best]] = True
     return kept
 
 

@@ -45,6 +45,16 @@ def select_spans(offsets: Integers, scores: FloatArray, policy: str) -> Indices:
     return OVERLAP_POLICIES[policy](offsets, scores)
 
 
+def select_best(offsets: Integers, scores: FloatArray, policy: str, top_k: int | None) -> Indices:
+    """Pick spans by a policy, then of these the `top_k` with the highest scores, earlier rows first
+    among equals; None for all. RAISES (KeyError): For another policy.
+    """
+    rows = select_spans(offsets, scores, policy)
+    if top_k is None or len(rows) <= top_k:
+        return rows
+    return rows[np.argsort(-scores[rows], kind="stable")[:top_k]]
+
+
 def _select_by_group(
     select: Callable[[Integers, FloatArray], list[int]], offsets: Integers, scores: FloatArray
 ) -> Indices:

@@ -9,11 +9,13 @@ from thinc.types import Ragged
 from spacy_spans.alignment import GoldSpans
 from spacy_spans.candidates import (
     HOST,
+    add_candidates,
     check_candidates,
     is_own,
     keep_within_runs,
     needs_boundary_scores,
     read_boundary_scores,
+    sample_candidates,
     split_offsets,
     to_ragged,
 )
@@ -58,6 +60,34 @@ class Listing:
         if self._kept is None:
             return candidates
         return keep_within_runs(candidates, self._kept.read(docs), docs)
+
+    def in_training(
+        self,
+        docs: Sequence[Doc],
+        gold: Sequence[IntArray],
+        boundary_scores: list[FloatArray] | None,
+        annotated: Sequence[bool],
+        *,
+        add_gold: bool,
+        negative_ratio: float | None,
+    ) -> tuple[Ragged, FloatArray | None]:
+        """List candidates of annotated documents, add gold, drop negatives.
+
+        gold (Sequence[ndarray]): Offsets of gold spans of each document. Shapes (n, 2).
+        annotated (Sequence[bool]): Which documents to list candidates of.
+        RETURNS (tuple): Candidates, and the weight of each; None when all count alike.
+        """
+        candidates = self(docs, boundary_scores)
+        if not all(annotated):
+            listed = zip(split_offsets(candidates), annotated, strict=True)
+            candidates = to_ragged([own if counts else own[:0] for own, counts in listed], HOST)
+        if add_gold:
+            candidates = add_candidates(candidates, gold)
+            # Outside of kept runs the encoder may have nothing to say.
+            candidates = self.within_kept(candidates, docs)
+        if negative_ratio is None:
+            return candidates, None
+        return sample_candidates(candidates, gold, ratio=negative_ratio)
 
     def kept_gold(
         self, gold: Sequence[GoldSpans], docs: Sequence[Doc], name: str, key: str

@@ -18,7 +18,6 @@ import numpy as np
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
-from spacy.util import logger
 from spacy.vocab import Vocab
 from thinc.api import Model
 
@@ -27,7 +26,7 @@ from spacy_spans.errors import DataError, SpansWarning
 from spacy_spans.groups import write_group
 from spacy_spans.kept import KeptRuns
 from spacy_spans.kernels.losses import log_share, rarity_bias, sigmoid
-from spacy_spans.kernels.schemes import TagScheme, overlap_across
+from spacy_spans.kernels.schemes import TagScheme
 from spacy_spans.pipeline.span_settings import check_tagger_settings
 from spacy_spans.pipeline.spans_pipe import SpansPipe
 from spacy_spans.pipeline.stored_pipe import check_upstream
@@ -39,7 +38,7 @@ from spacy_spans.pipeline.tag_decoding import (
     link_offsets,
     list_pairs,
 )
-from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, MAX_SHARED_TAGS, TagLayout
+from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, TagLayout, choose_layout
 from spacy_spans.pipeline.tag_loss import link_loss, tag_loss
 from spacy_spans.pipeline.tag_report import TagReport
 from spacy_spans.pipeline.tagging import Batch, encode, make_batch
@@ -364,39 +363,15 @@ class MultispanTagger(SpansPipe):
         self.warn_of_shared_key(nlp)
 
     def _choose_layout(self, examples: Iterable[Example]) -> None:
-        """Decide on "auto" by the data, and say so."""
-        overlap = fragments_overlap = several = False
-        for example in examples:
-            gold = self._gold(example)
-            whole = np.bincount(gold.mentions)[gold.mentions] == 1
-            several |= not whole.all()
-            overlap |= overlap_across(gold.offsets[whole], gold.labels[whole])
-            fragments_overlap |= overlap_across(gold.offsets, gold.labels)
-        links = several if self.discontinuous == "auto" else bool(self.discontinuous)
-        if links and self.discontinuous == "auto":
-            logger.info(
-                f"{self.name}: discontinuous mentions, spans that share a Span.id, are learned, as "
-                "there are some"
-            )
-        # With links, fragments have a layer of their own.
-        overlap |= fragments_overlap and not links
-        shared = self.layers == "shared"
-        if self.layers == "auto":
-            one = TagLayout(self.scheme, len(self.labels), shared=True, links=False)
-            reason = ""
-            if one.table is None:
-                reason = f"the scheme {self.scheme.name!r} has no other way"
-            elif len(self.labels) == 1:
-                reason = "there is only one"
-            elif overlap:
-                reason = "labels overlap in the training data"
-            elif one.n_tags > MAX_SHARED_TAGS:
-                reason = f"one for all would need {one.n_tags} tags"
-            shared = not reason
-            chosen = "one layer for all labels" if shared else "a layer per label"
-            reason = reason or "no two labels overlap in the training data"
-            logger.info(f"{self.name}: {chosen} ({reason})")
-        self.cfg[SHARED], self.cfg[LINKS] = shared, links
+        layout = choose_layout(
+            map(self._gold, examples),
+            self.scheme,
+            len(self.labels),
+            layers=self.layers,
+            discontinuous=self.discontinuous,
+            name=self.name,
+        )
+        self.cfg[SHARED], self.cfg[LINKS] = layout.shared, layout.links
 
     def _report_and_set_bias(self, examples: Iterable[Example]) -> None:
         """Count what the scheme loses, warn once, and start the tags at their shares."""

@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 from spacy.training import Example
 
 from spacy_spans.alignment import GoldSpans
+from spacy_spans.kernels.decoding import select_spans
 from spacy_spans.kernels.losses import rarity_bias
 from spacy_spans.kernels.targets import find_spans
 from spacy_spans.pipeline.gold_report import GoldReport, format_counts, shorten
@@ -53,9 +55,14 @@ class Reach(GoldReport):
                 self.longest_unreached = end - start
                 self.unreached_example = doc[start:end].text
 
-    def add_excluded(self, n_excluded: int) -> None:
-        """Count gold spans of a document that cannot be predicted together with the others."""
-        self.n_excluded += n_excluded
+    def add_excluded(self, gold: GoldSpans, *, softmax: bool, overlap: str) -> None:
+        """Count gold spans of a document that the settings cannot give together with the others.
+
+        softmax (bool): Whether a span has one label. overlap (str): The policy.
+        """
+        offsets = np.unique(gold.offsets, axis=0) if softmax else gold.offsets
+        equal = np.ones(len(offsets), dtype="f")
+        self.n_excluded += len(gold.offsets) - len(select_spans(offsets, equal, overlap))
 
     def forget_candidates(self) -> None:
         """Drop what was counted of candidates: those of some documents say nothing of the rest."""

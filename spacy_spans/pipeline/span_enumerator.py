@@ -24,18 +24,11 @@ from thinc.api import Model
 from thinc.types import Floats2d, Ragged
 
 from spacy_spans.alignment import GoldSpans, gold_spans
-from spacy_spans.candidates import (
-    HOST,
-    add_candidates,
-    sample_candidates,
-    split_offsets,
-    to_ragged,
-    write_boundary_scores,
-)
+from spacy_spans.candidates import HOST, split_offsets, to_ragged, write_boundary_scores
 from spacy_spans.errors import DataError, SpansError, SpansWarning
 from spacy_spans.groups import write_candidates, write_group
 from spacy_spans.kernels.calibration import invert_score_map
-from spacy_spans.kernels.decoding import select_spans
+from spacy_spans.kernels.decoding import select_best
 from spacy_spans.kernels.enumeration import batch_offsets
 from spacy_spans.kernels.losses import sigmoid, softmax
 from spacy_spans.pipeline.listing import Listing
@@ -249,11 +242,9 @@ class SpanEnumerator(SpansPipe):
 
     def _decode(self, spans: SpanArrays) -> SpanArrays:
         """Apply the overlap policy, then the limit per document."""
-        spans = _take(spans, select_spans(spans.offsets, spans.scores, self.cfg["overlap"]))
-        top_k = self.cfg["top_k"]
-        if top_k is not None and len(spans.scores) > top_k:
-            spans = _take(spans, np.argsort(-spans.scores, kind="stable")[:top_k])
-        return spans
+        policy, top_k = self.cfg["overlap"], self.cfg["top_k"]
+        rows: Any = select_best(spans.offsets, spans.scores, policy, top_k)
+        return SpanArrays(*(column[rows] for column in spans))
 
     # Training
 
@@ -267,7 +258,14 @@ class SpanEnumerator(SpansPipe):
         # Other documents may be annotated for another component: they teach this one nothing.
         annotated = [self.key in example.reference.spans for example in examples]
         reachable = self.listing.kept_gold(gold, docs, self.name, self.key)
-        candidates, weights = self._training_candidates(docs, gold, boundary_scores, annotated)
+        candidates, weights = self.listing.in_training(
+            docs,
+            [own.offsets for own in gold],
+            boundary_scores,
+            annotated,
+            add_gold=self.add_gold_candidates,
+            negative_ratio=self.negative_ratio,
+        )
         loss, d_tokens = self._backprop_candidates(docs, gold, candidates, weights, tokens)
         if boundary_scores is not None:
             extra_loss, d_scores = self._boundary_loss(docs, reachable, annotated, tokens)
@@ -350,29 +348,6 @@ class SpanEnumerator(SpansPipe):
     def _gold(self, example: Example) -> GoldSpans:
         return gold_spans(example, self.key, self.label_ids)
 
-    def _training_candidates(
-        self,
-        docs: Sequence[Doc],
-        gold: Sequence[GoldSpans],
-        boundary_scores: list[FloatArray] | None,
-        annotated: Sequence[bool],
-    ) -> tuple[Ragged, FloatArray | None]:
-        """List candidates of annotated documents, add gold, drop negatives; weights are None when
-        all count alike.
-        """
-        candidates = self.listing(docs, boundary_scores)
-        if not all(annotated):
-            listed = zip(split_offsets(candidates), annotated, strict=True)
-            candidates = to_ragged([own if counts else own[:0] for own, counts in listed], HOST)
-        gold_offsets = [spans.offsets for spans in gold]
-        if self.add_gold_candidates:
-            candidates = add_candidates(candidates, gold_offsets)
-            # Outside of kept runs the encoder may have nothing to say.
-            candidates = self.listing.within_kept(candidates, docs)
-        if self.negative_ratio is None:
-            return candidates, None
-        return sample_candidates(candidates, gold_offsets, ratio=self.negative_ratio)
-
     def _loss(
         self,
         gold: Sequence[GoldSpans],
@@ -444,20 +419,13 @@ class SpanEnumerator(SpansPipe):
                         f"spans_{self.key}_candidate_recall."
                     )
             reach.add(example, gold, listed, band=self.listing.band)
-            reach.add_excluded(self._count_excluded(gold))
+            reach.add_excluded(gold, softmax=self.loss == "softmax", overlap=self.cfg["overlap"])
         for message in reach.messages(self.name, self.key):
             warnings.warn(SpansWarning(message), stacklevel=3)
         bias = reach.rarity_bias()
         if self.loss == "softmax":
             bias = [0.0, *bias]
         layer_shim(self.model.get_ref("classifier")).module.set_bias(bias)
-
-    def _count_excluded(self, gold: GoldSpans) -> int:
-        """How many gold spans the loss and the overlap policy cannot give together."""
-        n_gold = len(gold.offsets)
-        offsets = np.unique(gold.offsets, axis=0) if self.loss == "softmax" else gold.offsets
-        equal = np.ones(len(offsets), dtype="f")
-        return n_gold - len(select_spans(offsets, equal, self.cfg["overlap"]))
 
     def _check_loaded(self) -> None:
         super()._check_loaded()
@@ -506,7 +474,3 @@ class SpanEnumerator(SpansPipe):
     def _write_candidates(self, docs: Sequence[Doc], candidates: Ragged, key: str) -> None:
         for doc, own in zip(docs, split_offsets(candidates), strict=True):
             write_candidates(doc, key, own)
-
-
-def _take(spans: SpanArrays, rows: Any) -> SpanArrays:
-    return SpanArrays(*(column[rows] for column in spans))

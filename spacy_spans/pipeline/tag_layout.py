@@ -1,13 +1,23 @@
-"""Where the scores of a tagger's layers stand in the output of its model."""
+"""The layers of a tagger: which there are, and where their scores stand in its model's output."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from spacy.util import logger
 
-from spacy_spans.kernels.schemes import BIO, BoundaryScheme, TagScheme, TagTable, tag_table
+from spacy_spans.alignment import GoldMentions
+from spacy_spans.kernels.schemes import (
+    BIO,
+    BoundaryScheme,
+    TagScheme,
+    TagTable,
+    overlap_across,
+    tag_table,
+)
 
 # Roles of a token in a pair of fragments, and features for each.
 N_LINK_ROLES = 4
@@ -115,6 +125,60 @@ class TagLayout:
         # A row per tag before, then the two of starts and ends, which stay last.
         kept = np.concatenate([edges[:, : self.n_tags], edges[:, -2:]], axis=1)[:, :, : self.n_tags]
         return places, np.concatenate([values[: self.n_fragment_edges], kept.reshape(-1)])
+
+
+def choose_layout(
+    gold: Iterable[GoldMentions],
+    scheme: TagScheme,
+    n_labels: int,
+    *,
+    layers: str,
+    discontinuous: bool | str,
+    name: str,
+) -> TagLayout:
+    """Decide on "auto" by the gold of the training data, and log what was chosen.
+
+    layers, discontinuous: As of `multispan_tagger`. name (str): Who decides, for the log.
+    """
+    overlap = fragments_overlap = several = False
+    for own in gold:
+        whole = np.bincount(own.mentions)[own.mentions] == 1
+        several |= not whole.all()
+        overlap |= overlap_across(own.offsets[whole], own.labels[whole])
+        fragments_overlap |= overlap_across(own.offsets, own.labels)
+    links = several if discontinuous == "auto" else bool(discontinuous)
+    if links and discontinuous == "auto":
+        logger.info(
+            f"{name}: discontinuous mentions, spans that share a Span.id, are learned, as there "
+            "are some"
+        )
+    shared = TagLayout(scheme, n_labels, shared=True, links=links)
+    separate = TagLayout(scheme, n_labels, shared=False, links=links)
+    if layers != "auto":
+        return shared if layers == "shared" else separate
+    # With links, fragments have a layer of their own.
+    reason = _why_separate(shared, overlap or (fragments_overlap and not links))
+    if reason:
+        logger.info(f"{name}: a layer per label ({reason})")
+        return separate
+    logger.info(f"{name}: one layer for all labels (no two labels overlap in the training data)")
+    return shared
+
+
+def _why_separate(shared: TagLayout, overlap: bool) -> str:
+    """Why labels cannot share a layer; empty where they can.
+
+    overlap (bool): Whether spans of different labels overlap.
+    """
+    if shared.table is None:
+        return f"the scheme {shared.scheme.name!r} has no other way"
+    if shared.n_labels == 1:
+        return "there is only one"
+    if overlap:
+        return "labels overlap in the training data"
+    if shared.n_tags > MAX_SHARED_TAGS:
+        return f"one for all would need {shared.n_tags} tags"
+    return ""
 
 
 def _n_edges(n_layers: int, n_tags: int) -> int:

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spacy_spans.kernels.decoding import OVERLAP_POLICIES, select_flat, select_nested, select_spans
+from spacy_spans.kernels.decoding import (
+    OVERLAP_POLICIES,
+    select_best,
+    select_flat,
+    select_nested,
+    select_spans,
+)
 
 from .. import reference
 
@@ -101,6 +107,26 @@ def test_policies_by_name():
     assert chosen == {"any": [0, 1, 2], "nested": [0, 1], "flat": [1]}
     with pytest.raises(KeyError, match="greedy"):
         select_spans(offsets, scores, "greedy")
+
+
+@pytest.mark.parametrize(
+    ("policy", "top_k", "expected"),
+    [
+        ("any", None, [0, 1, 2, 3]),
+        ("any", 4, [0, 1, 2, 3]),
+        ("any", 2, [1, 0]),
+        ("any", 3, [1, 0, 3]),
+        ("nested", 2, [1, 0]),
+        ("nested", 3, [0, 1, 3]),
+        ("flat", 1, [1]),
+        ("any", 0, []),
+    ],
+)
+def test_the_best_of_what_a_policy_leaves(policy, top_k, expected):
+    # As by name, and one apart that is as good as the first.
+    offsets, scores = as_arrays([((0, 4), 0.5), ((1, 3), 0.9), ((2, 6), 0.3), ((7, 8), 0.5)])
+    assert select_best(offsets, scores, policy, top_k).tolist() == expected
+    assert select_best(offsets[:0], scores[:0], policy, top_k).shape == (0,)
 
 
 @pytest.mark.parametrize("policy", OVERLAP_POLICIES)

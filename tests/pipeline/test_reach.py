@@ -25,11 +25,15 @@ def offsets_of(spans):
     return np.asarray(spans, dtype="i").reshape(-1, 2)
 
 
+def gold_of(rows, misaligned=()):
+    table = np.asarray(rows, dtype="i").reshape(-1, 3)
+    return GoldSpans(table[:, :2], table[:, 2], list(misaligned))
+
+
 def add(reach, n_tokens, gold, candidates, misaligned=()):
     words = [f"w{i}" for i in range(n_tokens)]
     example = Example(Doc(NLP.vocab, words=words), Doc(NLP.vocab, words=words))
-    table = np.asarray(gold, dtype="i").reshape(-1, 3)
-    gold = GoldSpans(table[:, :2], table[:, 2], list(misaligned))
+    gold = gold_of(gold, misaligned)
     reach.add(example, gold, None if candidates is None else offsets_of(candidates))
 
 
@@ -95,15 +99,26 @@ def test_candidates_that_are_not_known_yet_count_as_reaching_everything():
 
 def test_gold_that_the_settings_exclude_is_counted():
     reach = Reach(["A"])
-    for n_excluded in (2, 0, 1):
-        add(reach, 3, [(0, 2, 0), (1, 3, 0), (0, 3, 0)], [(0, 2), (0, 3), (1, 3)])
-        reach.add_excluded(n_excluded)
+    for overlap, total in (("flat", 2), ("any", 2), ("nested", 3)):
+        gold = [(0, 2, 0), (1, 3, 0), (0, 3, 0)]
+        add(reach, 3, gold, [(0, 2), (0, 3), (1, 3)])
+        reach.add_excluded(gold_of(gold), softmax=False, overlap=overlap)
+        assert reach.n_excluded == total
     (message,) = reach.messages("pipe", "key")
     assert message.startswith("pipe: up to 3 of 9 gold spans in 'key' overlap others")
     for setting in ("softmax", "flat", "nested", "sigmoid", "any"):
         assert f'"{setting}"' in message
     # They are candidates all the same.
     assert reach.recall() == 1.0
+
+
+def test_one_label_a_span_excludes_further_labels():
+    reach = Reach(["A", "B"])
+    gold = gold_of([(0, 2, 0), (0, 2, 1), (1, 3, 0)])
+    reach.add_excluded(gold, softmax=True, overlap="any")
+    assert reach.n_excluded == 1
+    reach.add_excluded(gold_of([]), softmax=True, overlap="flat")
+    assert reach.n_excluded == 1
 
 
 def test_documents_without_the_key_are_counted():

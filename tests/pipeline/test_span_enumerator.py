@@ -834,9 +834,11 @@ def test_gold_candidates_are_added_only_when_asked():
         examples = make_examples(nlp, data)
         with pytest.warns(SpansWarning, match="1 of 1 gold spans"):
             nlp.initialize(lambda examples=examples: examples)
-        gold = [pipe._gold(example) for example in examples]
+        gold = [pipe._gold(example).offsets for example in examples]
         docs = [example.predicted for example in examples]
-        listed, weights = pipe._training_candidates(docs, gold, None, [True] * len(docs))
+        listed, weights = pipe.listing.in_training(
+            docs, gold, None, [True] * len(docs), add_gold=add, negative_ratio=None
+        )
         assert weights is None
         pipes[add] = [tuple(span) for span in listed.dataXd.tolist()]
         assert pipe.update(examples, sgd=Adam(0.01))["span_enumerator"] > 0
