@@ -9,6 +9,7 @@ from spacy.tokens import Doc
 
 from spacy_spans.debugging.findings import Section
 from spacy_spans.debugging.gold import Sides
+from spacy_spans.errors import SpansError
 from spacy_spans.pieces import Pieces, split_into_pieces
 from spacy_spans.pipeline.gold_report import shorten
 from spacy_spans.types import LongArray
@@ -23,33 +24,63 @@ BATCH = 64
 def check_truncation(
     nlp: Language, config: Mapping[str, Any], sides: Sides, keys: Sequence[str]
 ) -> Section:
-    """Count documents, tokens and gold spans that the windows of a transformer cut off."""
+    """Count documents, tokens and gold spans that the windows of transformers cut off.
+
+    Encoders are found by the span getter in their settings, whichever component they are part of.
+    """
     section = Section("Windows of the encoder")
-    name = next((n for n in nlp.pipe_names if "transformer" in nlp.get_pipe_meta(n).factory), None)
-    if name is None:
+    components = {name: config["components"].get(name, {}) for name in nlp.pipe_names}
+    found = [(name, own) for name, settings in components.items() for own in _encoders(settings)]
+    for name, settings in found:
+        if settings["@architectures"].startswith(OURS):
+            section.add("good", f"{name}: windows are counted in word pieces, none is cut off")
+            continue
+        try:
+            _check_encoder(section, nlp.get_pipe(name), settings, sides, keys)
+        # No such model, or no network; a getter that needs sentences; a tokenizer that is slow.
+        except (OSError, ValueError, SpansError) as error:
+            section.add(
+                "warning",
+                f"{name}: not checked, so tokens may be cut off "
+                f"({type(error).__name__}: {shorten(str(error), 200)})",
+            )
+    named = {name for name, _ in found}
+    for name in components:
+        if "transformer" in nlp.get_pipe_meta(name).factory and name not in named:
+            section.add(
+                "warning",
+                f"{name}: not checked, so tokens may be cut off: its architecture has no setting "
+                "get_spans, as those of spacy-transformers have",
+            )
+    if not section.findings:
         section.add("good", "no transformer: every token is seen, whatever the document's length")
-        return section
-    settings = config["components"][name].get("model") or {}
-    if str(settings.get("@architectures", "")).startswith(OURS):
-        section.add("good", f"{name}: windows are counted in word pieces, none is cut off")
-        return section
-    pipe: Any = nlp.get_pipe(name)
-    try:
-        tokenizer = _tokenizer(pipe, settings)
-        limit = tokenizer.model_max_length - tokenizer.num_special_tokens_to_add()
-        get_spans = pipe.model.attrs["get_spans"]
-        for side, examples in sides.items():
-            docs = [(e.predicted, e.reference) for e in examples if len(e.predicted)]
-            _check_side(section, side, docs, tokenizer, limit, get_spans, keys)
-    # The hub, the tokenizer and the getter each have errors of their own; what they are needed for
-    # is one check of several.
-    except Exception as error:
-        section.add("info", f"{name}: not checked ({type(error).__name__}: {shorten(str(error))})")
     return section
 
 
-def _tokenizer(pipe: Any, settings: Mapping[str, Any]) -> Any:
-    tokenizer = getattr(pipe.model, "tokenizer", None)
+def _encoders(settings: Any) -> list[Mapping[str, Any]]:
+    """Blocks of a component's settings that name an architecture and a span getter."""
+    if not isinstance(settings, Mapping):
+        return []
+    own = [settings] if "get_spans" in settings and "@architectures" in settings else []
+    return own + [found for value in settings.values() for found in _encoders(value)]
+
+
+def _check_encoder(
+    section: Section, pipe: Any, settings: Mapping[str, Any], sides: Sides, keys: Sequence[str]
+) -> None:
+    model = next(node for node in pipe.model.walk() if "get_spans" in node.attrs)
+    tokenizer = _tokenizer(model, settings)
+    # What is too long is cut at its end, special pieces there included.
+    mask = tokenizer("a", return_special_tokens_mask=True, verbose=False)["special_tokens_mask"]
+    limit = tokenizer.model_max_length - mask.index(0)
+    for side, examples in sides.items():
+        docs = [(e.predicted, e.reference) for e in examples if len(e.predicted)]
+        _check_side(section, side, docs, tokenizer, limit, model.attrs["get_spans"], keys)
+
+
+def _tokenizer(model: Any, settings: Mapping[str, Any]) -> Any:
+    """Of a trained model; else the one that training would load."""
+    tokenizer = getattr(model, "tokenizer", None)
     if tokenizer is None:
         from transformers import AutoTokenizer
 
@@ -83,7 +114,7 @@ def _check_side(
             if len(shown) < N_SHOWN:
                 shown.append(f"document {first + i}: {_ranges(lost)} of {len(doc):,}")
     if not n_docs:
-        section.add("good", f"{side}: every token is in a window of at most {limit} word pieces")
+        section.add("good", f"{side}: each token is among the first {limit} pieces of a window")
         return
     section.add(
         "warning",
@@ -102,13 +133,14 @@ def find_lost(pieces: Pieces, windows: Sequence[tuple[int, int]], limit: int) ->
     """Tokens of which no window has any piece, though some window has the token.
 
     limit (int): Pieces of a window; the first so many are seen.
-    RETURNS (ndarray): Ascending. Shape (n,).
+    RETURNS (ndarray): Ascending, without tokens that have no piece. Shape (n,).
     """
     seen = pieces.ends <= pieces.firsts
+    inside = np.zeros(len(seen), dtype=bool)
     for start, end in windows:
-        first = pieces.firsts[start]
-        seen[start:end] |= pieces.firsts[start:end] - first < limit
-    return np.flatnonzero(~seen)
+        inside[start:end] = True
+        seen[start:end] |= pieces.firsts[start:end] - pieces.firsts[start] < limit
+    return np.flatnonzero(inside & ~seen)
 
 
 def _count_gold(doc: Doc, gold: Doc, lost: LongArray, keys: Sequence[str]) -> int:
