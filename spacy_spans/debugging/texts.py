@@ -80,7 +80,9 @@ def check_annotations(sides: Sides, key: str) -> Section:
             f"{counts.total():,} spans {kind} ({format_counts(counts)}; e.g. "
             f"{shorten(example_of[kind])!r})",
         )
-    _report_uneven(section, [doc for doc in docs if key in doc.spans], key)
+    annotated = [doc for doc in docs if key in doc.spans]
+    _report_uneven(section, annotated, key)
+    _report_relabelled(section, annotated, key)
     if not section.findings:
         section.add("good", "none")
     return section
@@ -116,6 +118,42 @@ def _report_uneven(section: Section, docs: Sequence[Doc], key: str) -> None:
         f"{len(uneven):,} strings are annotated in {MIN_DOCS} documents or more, and stand outside "
         f"of any span in {MIN_DOCS} or more that have no span on them: {shown}",
     )
+
+
+def _report_relabelled(section: Section, docs: Sequence[Doc], key: str) -> None:
+    """Strings that have one label in some documents and another in others."""
+    found = find_relabelled(docs, key)
+    if found:
+        shown = "; ".join(
+            f"{shorten(text, 40)!r} ({format_counts(n_docs)})" for text, n_docs in found[:N_SHOWN]
+        )
+        section.add(
+            "warning",
+            f"{len(found):,} strings have one label in {MIN_DOCS} documents or more, and another "
+            f"in {MIN_DOCS} or more: {shown}",
+        )
+
+
+def find_relabelled(docs: Sequence[Doc], key: str) -> list[tuple[str, dict[str, int]]]:
+    """Strings whose label differs between documents. Several labels on one place are no difference.
+
+    RETURNS (list): Text, and documents by label, or by labels joined with "+"; those first whose
+        second label is the most frequent.
+    """
+    docs_of: dict[str, dict[frozenset[str], set[int]]] = defaultdict(lambda: defaultdict(set))
+    for number, doc in enumerate(docs):
+        labels_at: dict[tuple[int, int], set[str]] = defaultdict(set)
+        for span in doc.spans.get(key, ()):
+            labels_at[span.start, span.end].add(span.label_)
+        for (start, end), labels in labels_at.items():
+            docs_of[doc[start:end].text][frozenset(labels)].add(number)
+    found = []
+    for text, sets in docs_of.items():
+        often = {labels: len(own) for labels, own in sets.items() if len(own) >= MIN_DOCS}
+        if any(not one & other for one in often for other in often):
+            counts = {"+".join(sorted(labels)): n for labels, n in often.items()}
+            found.append((text, counts))
+    return sorted(found, key=lambda row: (-sorted(row[1].values())[-2], row[0]))
 
 
 def find_uneven(docs: Sequence[Doc], key: str) -> list[tuple[str, int, int]]:

@@ -6,6 +6,7 @@ import pytest
 import spacy
 from spacy.cli._util import app
 from spacy.tokens import Doc, DocBin, SpanGroup
+from spacy.training import Example
 from typer.testing import CliRunner
 
 import spacy_spans.cli  # noqa: F401  adds the command to the app
@@ -142,6 +143,36 @@ def test_a_trained_pipeline(train, dev, tmp_path):
     result = run(tmp_path / "ruler", train, dev)
     assert result.exit_code == 1
     assert "No component of ['span_ruler'] learns spans" in squeeze(result.output)
+
+
+@pytest.mark.parametrize("factory", ["span_enumerator", "multispan_tagger", "spancat"])
+def test_a_trained_pipeline_that_fits_its_data(train, dev, tmp_path, factory):
+    nlp = spacy.blank("en")
+    nlp.add_pipe(factory)
+    docs = [Doc(nlp.vocab, words=text.split()) for text, _ in GOOD]
+    examples = [
+        Example.from_dict(doc, {"spans": {"sc": [(doc[3].idx, doc[3].idx + 6, "TOOL")]}})
+        for doc in docs
+    ]
+    nlp.initialize(lambda: examples)
+    nlp.to_disk(tmp_path / factory)
+    result = run(tmp_path / factory, train, dev)
+    assert result.exit_code == 0, result.output
+    assert "train: all of 12 gold spans" in squeeze(result.output)
+    assert "0 errors, 0 warnings" in squeeze(result.output)
+    write(dev, [("some Rust text", [(1, 2, "LANGUAGE")])])
+    result = run(tmp_path / factory, train, dev)
+    assert result.exit_code == 1
+    assert "not among the labels of the component ('TOOL')" in squeeze(result.output)
+
+
+def test_documents_without_the_key_are_counted(config, train, dev):
+    vocab = spacy.blank("en").vocab
+    docs = list(DocBin().from_disk(train).get_docs(vocab))
+    DocBin(docs=[*docs, Doc(vocab, words=["more"])], store_user_data=True).to_disk(train)
+    result = run(config, train, dev)
+    assert result.exit_code == 0, result.output
+    assert "is missing from 1 of 13 documents, which teach and" in squeeze(result.output)
 
 
 def test_data_that_is_missing_is_named(config, train, tmp_path):

@@ -8,7 +8,12 @@ import spacy
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
-from spacy_spans.debugging.texts import check_annotations, check_duplicates, find_uneven
+from spacy_spans.debugging.texts import (
+    check_annotations,
+    check_duplicates,
+    find_relabelled,
+    find_uneven,
+)
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +108,21 @@ def test_duplicates_within_and_across(vocab):
     ]
     apart = {"train": side(one), "dev": side(make(vocab, "c"), make(vocab, ""), make(vocab, ""))}
     assert check_duplicates(apart, "sc").findings == [("good", "no text occurs twice")]
+
+
+def test_strings_with_different_labels(vocab):
+    as_a, as_b = make(vocab, "x y", (0, 1, "A")), make(vocab, "z x", (1, 2, "B"))
+    both = make(vocab, "x", (0, 1, "A"), (0, 1, "B"))
+    assert find_relabelled([], "sc") == []
+    assert find_relabelled([make(vocab, ""), as_a, as_a, as_b], "sc") == []
+    # One label of two on one place agrees with those that have only that.
+    assert find_relabelled([as_a, as_a, both, both], "sc") == []
+    # Twice in one document is one document.
+    twice = make(vocab, "x x", (0, 1, "B"), (1, 2, "B"))
+    assert find_relabelled([as_a, as_a, twice], "sc") == []
+    docs = [as_a, as_a, as_a, as_b, twice, both]
+    assert find_relabelled(docs, "sc") == [("x", {"A": 3, "B": 2})]
+    messages = [message for _, message in check_annotations({"dev": side(*docs)}, "sc").findings]
+    assert messages == [
+        "1 strings have one label in 2 documents or more, and another in 2 or more: 'x' (A 3, B 2)"
+    ]
