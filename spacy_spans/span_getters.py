@@ -55,7 +55,7 @@ def build_kept_spans_v1(
 
     Runs of a document are put together in a row as long as they fit, one behind the other as if
     nothing had been between them; longer ones are cut. Tokens outside of them have zero vectors:
-    set `within_kept` in `span_enumerator`. Documents without the key are covered whole; of a
+    set `within_kept` in what finds spans. Documents without the key are covered whole; of a
     document with no run only the special pieces are encoded.
 
     kept_key (str): The key that `token_pruner` writes.

@@ -52,41 +52,19 @@ def forward(model: Any, docs: list[Doc], is_train: bool) -> tuple[FullTransforme
     # They may have been changed since the model was built.
     check_settings(model.attrs, model.attrs["criterion"])
     batch = tokenize(model, docs)
-    pieces = batch.wordpieces
     supervision: Supervision | None = model.supervision if is_train else None
     pruning = _pruning(model, is_train, supervision)
     words = None if pruning is None else number_words(batch)
-    encoder = model.transformer
-    encoder.train(is_train)
-    shape = (*pieces.input_ids.shape, encoder.config.hidden_size)
-    hidden = torch.zeros(shape, device=encoder.device)
-    piece_scores = np.full(shape[:2], -np.inf, dtype="f")
-    has_dropped = False
-    parts: list[tuple[LongArray, Encoded]] = []
-    # One context for all batches: weights are cast once.
-    autocast = _autocast(model.attrs["autocast"], encoder.device.type)
-    with autocast, torch.set_grad_enabled(is_train):
-        for rows in length_batches(pieces.lengths, _max_batch_pieces(model)):
-            encoded = _run(encoder, batch, pruning, words, rows)
-            width = encoded.hidden.shape[1]
-            hidden[torch.as_tensor(rows), :width] = encoded.hidden.detach()
-            if encoded.piece_scores is not None:
-                has_dropped = True
-                piece_scores[rows, :width] = encoded.piece_scores.float().cpu().numpy()
-            if is_train:
-                parts.append((rows, encoded))
+    hidden, piece_scores, parts = _encode_rows(model, batch, pruning, words, is_train)
     output = BaseModelOutput(last_hidden_state=cast(torch.FloatTensor, hidden))
-    if has_dropped and pruning is not None and pruning.criterion.learns:
-        probabilities = torch.as_tensor(piece_scores).sigmoid().numpy()
-        piece_scores = np.where(np.isfinite(piece_scores), probabilities, piece_scores)
     full = PrunedTransformerBatch(
         batch.spans,
-        pieces,
+        batch.wordpieces,
         output,
         batch.align,
         cached_doc_data=split_by_doc(batch, output),
         tokenized=batch,
-        piece_scores=piece_scores if has_dropped else None,
+        piece_scores=piece_scores,
     )
     if supervision is not None:
         supervision.batch = full
@@ -110,6 +88,46 @@ def forward(model: Any, docs: list[Doc], is_train: bool) -> tuple[FullTransforme
         return docs
 
     return full, backprop
+
+
+def _encode_rows(
+    model: Any,
+    batch: Tokenized,
+    pruning: Pruning | None,
+    words: LongArray | None,
+    is_train: bool,
+) -> tuple[torch.Tensor, FloatArray | None, list[tuple[LongArray, Encoded]]]:
+    """Encode all rows, those of like length together.
+
+    RETURNS (tuple): Hidden states (n_rows, n_pieces, width); see `PrunedTransformerBatch` for the
+        scores of pieces; and in training what each batch of rows gave, for the way back.
+    """
+    pieces = batch.wordpieces
+    encoder = model.transformer
+    encoder.train(is_train)
+    shape = (*pieces.input_ids.shape, encoder.config.hidden_size)
+    hidden = torch.zeros(shape, device=encoder.device)
+    scores = np.full(shape[:2], -np.inf, dtype="f")
+    has_dropped = False
+    parts: list[tuple[LongArray, Encoded]] = []
+    # One context for all batches: weights are cast once.
+    autocast = _autocast(model.attrs["autocast"], encoder.device.type)
+    with autocast, torch.set_grad_enabled(is_train):
+        for rows in length_batches(pieces.lengths, _max_batch_pieces(model)):
+            encoded = _run(encoder, batch, pruning, words, rows)
+            width = encoded.hidden.shape[1]
+            hidden[torch.as_tensor(rows), :width] = encoded.hidden.detach()
+            if encoded.piece_scores is not None:
+                has_dropped = True
+                scores[rows, :width] = encoded.piece_scores.float().cpu().numpy()
+            if is_train:
+                parts.append((rows, encoded))
+    if not has_dropped:
+        return hidden, None, parts
+    if pruning is not None and pruning.criterion.learns:
+        probabilities = torch.as_tensor(scores).sigmoid().numpy()
+        scores = np.where(np.isfinite(scores), probabilities, scores)
+    return hidden, scores, parts
 
 
 def _max_batch_pieces(model: Any) -> int:

@@ -110,6 +110,16 @@ class TagReport(GoldReport):
 
     def messages(self, name: str, key: str) -> list[str]:
         """One sentence or two for each kind of loss; none when nothing is lost."""
+        return [
+            *self._scheme_messages(name, key),
+            *self._mention_messages(name, key),
+            *self._limit_messages(name, key),
+            *self._token_messages(name, key),
+            *self.gold_messages(name, key),
+        ]
+
+    def _scheme_messages(self, name: str, key: str) -> list[str]:
+        """Of the tag scheme and its layers."""
         scheme = self.layout.scheme
         messages = []
         if self.layout.shared and self.layout.n_tags > MAX_SHARED_TAGS:
@@ -130,6 +140,11 @@ class TagReport(GoldReport):
                 f"e.g. {shorten(self.lost_example)!r}). The scheme {scheme.name!r} with "
                 f"{self.layout.n_layers} layer(s) of tags loses {loses}. Use {instead}."
             )
+        return messages
+
+    def _mention_messages(self, name: str, key: str) -> list[str]:
+        """Of discontinuous mentions, and what looks like some."""
+        messages = []
         if self.n_odd_links:
             messages.append(
                 f"{name}: {self.n_odd_links} of {self.n_linked} times that spans of a document "
@@ -138,13 +153,6 @@ class TagReport(GoldReport):
                 "`span_ruler` writes. Spans of one label with one id are read as fragments of one "
                 "mention, in training and in scores: write the group again without ids unless "
                 "they are."
-            )
-        if self.unkept_of_label:
-            messages.append(
-                f"{name}: {self.unkept_of_label.total()} of {self.n_gold} gold spans in {key!r} do "
-                "not lie inside one kept run; they are not learned and cannot be predicted "
-                f"({format_counts(self.unkept_of_label)}; e.g. "
-                f"{shorten(self.unkept_example)!r}). Keep more tokens, or set within_kept = false."
             )
         if self.split_of_label and not self.layout.links:
             messages.append(
@@ -162,6 +170,18 @@ class TagReport(GoldReport):
                 f"{MAX_FRAGMENT_LENGTH} tokens or are more than max_gap = {self.max_gap} tokens "
                 "apart, or they share fragments with others in a way that gives other mentions."
             )
+        return messages
+
+    def _limit_messages(self, name: str, key: str) -> list[str]:
+        """Of kept runs and of lengths."""
+        messages = []
+        if self.unkept_of_label:
+            messages.append(
+                f"{name}: {self.unkept_of_label.total()} of {self.n_gold} gold spans in {key!r} do "
+                "not lie inside one kept run; they are not learned and cannot be predicted "
+                f"({format_counts(self.unkept_of_label)}; e.g. "
+                f"{shorten(self.unkept_example)!r}). Keep more tokens, or set within_kept = false."
+            )
         if self.outside_limits_of_label:
             messages.append(
                 f"{name}: {self.outside_limits_of_label.total()} of {self.n_gold} gold spans in "
@@ -170,6 +190,11 @@ class TagReport(GoldReport):
                 f"({format_counts(self.outside_limits_of_label)}; the longest has {self.longest} "
                 "tokens). No cost depends on the length: max_length = null writes all."
             )
+        return messages
+
+    def _token_messages(self, name: str, key: str) -> list[str]:
+        """Of gold that does not begin and end with a token."""
+        messages = []
         if self.moved_of_label:
             messages.append(
                 f"{name}: {self.moved_of_label.total()} gold spans in {key!r} end inside of a "
@@ -189,7 +214,7 @@ class TagReport(GoldReport):
                 "boundaries, or left out, when the data was converted. "
                 f"spans_{key}_char_f is measured against their original characters."
             )
-        return messages + self.gold_messages(name, key)
+        return messages
 
 
 def _count_inside_tokens(example: Example, key: str) -> int:
