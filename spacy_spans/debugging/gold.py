@@ -244,7 +244,7 @@ def _tag_report(
     if not pipe.labels:
         # As at `initialize`: the layers of tags depend on labels and their overlaps.
         pipe.set_labels(examples, labels)
-        pipe._choose_layout(examples)
+        pipe.set_layout(examples)
     # Other labels than those of a trained component are an error of their own.
     own = {label: i for i, label in enumerate(pipe.labels)}
     report = TagReport(

@@ -347,7 +347,7 @@ class MultispanTagger(SpansPipe):
         validate_get_examples(get_examples, "MultispanTagger.initialize")
         self.set_labels(get_examples(), labels)
         self.thresholds()
-        self._choose_layout(get_examples())
+        self.set_layout(get_examples())
         layout = self.layout
         self.model.attrs["sizes"] = {
             "n_scores": layout.n_scores,
@@ -362,7 +362,7 @@ class MultispanTagger(SpansPipe):
         self.follow_key_in_score_weights(nlp, SCORE_WEIGHTS)
         self.warn_of_shared_key(nlp)
 
-    def _choose_layout(self, examples: Iterable[Example]) -> None:
+    def set_layout(self, examples: Iterable[Example]) -> None:
         layout = choose_layout(
             map(self._gold, examples),
             self.scheme,
