@@ -6,7 +6,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from pathlib import Path
+from typing import Annotated, NoReturn, TypeAlias
 
 import typer
 from wasabi.printer import Printer
@@ -14,6 +15,15 @@ from wasabi.util import ICONS
 
 from spacy_spans.errors import SpansError
 from spacy_spans.keys import printable
+
+# Options that several commands have.
+JsonPath: TypeAlias = Annotated[
+    Path | None, typer.Option("--json", help="Also write the report to this file, as JSON")
+]
+GpuId: TypeAlias = Annotated[int, typer.Option("--gpu-id", "-g", help="GPU to use, -1 for the CPU")]
+CodePath: TypeAlias = Annotated[
+    Path | None, typer.Option("--code", "-c", help="Python file to import first")
+]
 
 
 @contextmanager

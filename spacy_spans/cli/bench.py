@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from spacy_spans.cli._shared import exit_on_error
+from spacy_spans.cli._shared import CodePath, GpuId, JsonPath, exit_on_error
 from spacy_spans.files import check_writable, replacing, write_json
 
 
@@ -30,16 +30,12 @@ def bench_cli(
         int | None,
         typer.Option(help="Documents in a batch. Default: each pipeline's own", min=1),
     ] = None,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Also write the report to this file, as JSON")
-    ] = None,
+    json_path: JsonPath = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw F1 against words/s to this .png, and an .svg beside")
     ] = None,
-    gpu_id: Annotated[int, typer.Option("--gpu-id", "-g", help="GPU to use, -1 for the CPU")] = -1,
-    code: Annotated[
-        Path | None, typer.Option("--code", "-c", help="Python file to import first")
-    ] = None,
+    gpu_id: GpuId = -1,
+    code: CodePath = None,
 ) -> None:
     """Measure pipelines side by side: words/s, memory and F1, of stock components as well.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from spacy_spans.cli._shared import exit_on_error
+from spacy_spans.cli._shared import CodePath, GpuId, JsonPath, exit_on_error
 from spacy_spans.files import check_folder_writable, check_writable, replacing_folder, write_json
 from spacy_spans.runtime import import_code, use_gpu
 
@@ -43,13 +43,9 @@ def calibrate_cli(
     ] = 20,
     samples: Annotated[int, typer.Option(help="Bootstrap samples of documents", min=1)] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of samples and halves", min=0)] = 0,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Also write the report to this file, as JSON")
-    ] = None,
-    gpu_id: Annotated[int, typer.Option("--gpu-id", "-g", help="GPU to use, -1 for the CPU")] = -1,
-    code: Annotated[
-        Path | None, typer.Option("--code", "-c", help="Python file to import first")
-    ] = None,
+    json_path: JsonPath = None,
+    gpu_id: GpuId = -1,
+    code: CodePath = None,
 ) -> None:
     """Fit scores and thresholds of a span_enumerator or multispan_tagger to held-out data.
 

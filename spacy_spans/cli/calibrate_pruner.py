@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from spacy_spans.cli._shared import exit_on_error
+from spacy_spans.cli._shared import CodePath, GpuId, JsonPath, exit_on_error
 from spacy_spans.files import check_folder_writable, check_writable, replacing_folder, write_json
 from spacy_spans.runtime import import_code, use_gpu
 
@@ -21,13 +21,9 @@ def calibrate_pruner_cli(
     name: Annotated[
         str | None, typer.Option("--name", "-n", help="The pruner, where there are several")
     ] = None,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Also write the report to this file, as JSON")
-    ] = None,
-    gpu_id: Annotated[int, typer.Option("--gpu-id", "-g", help="GPU to use, -1 for the CPU")] = -1,
-    code: Annotated[
-        Path | None, typer.Option("--code", "-c", help="Python file to import first")
-    ] = None,
+    json_path: JsonPath = None,
+    gpu_id: GpuId = -1,
+    code: CodePath = None,
 ) -> None:
     """Fit the threshold of a token_pruner that is to keep a share of whole spans.
 

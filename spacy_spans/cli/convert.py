@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from wasabi.printer import Printer
 
-from spacy_spans.cli._shared import exit_on_error, split_list
+from spacy_spans.cli._shared import JsonPath, exit_on_error, split_list
 from spacy_spans.errors import SettingsError
 from spacy_spans.files import check_writable, write_json
 from spacy_spans.keys import printable
@@ -61,9 +61,7 @@ def convert_cli(
             "Default: 1, or 0 when there are such lines.",
         ),
     ] = None,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Also write the report to this file, as JSON.")
-    ] = None,
+    json_path: JsonPath = None,
 ) -> None:
     """Convert span annotations to a .spacy file.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from spacy_spans.cli._shared import exit_on_error
+from spacy_spans.cli._shared import JsonPath, exit_on_error
 from spacy_spans.files import check_writable, replacing, write_json
 
 
@@ -22,9 +22,7 @@ def coverage_cli(
             min=0,
         ),
     ] = 64_000,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Also write the report to this file, as JSON")
-    ] = None,
+    json_path: JsonPath = None,
     plot: Annotated[
         Path | None,
         typer.Option(help="Draw reach and cost to this image (.png, .svg, ...); needs matplotlib"),

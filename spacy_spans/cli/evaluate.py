@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from spacy_spans.cli._shared import exit_on_error, split_list
+from spacy_spans.cli._shared import CodePath, GpuId, JsonPath, exit_on_error, split_list
 from spacy_spans.files import check_writable, write_json
 from spacy_spans.runtime import import_code, use_gpu
 
@@ -18,9 +18,7 @@ def evaluate_cli(
     spans_key: Annotated[
         str | None, typer.Option("--spans-key", "-k", help="Keys in doc.spans, as in a,b. Else all")
     ] = None,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Also write the report to this file, as JSON")
-    ] = None,
+    json_path: JsonPath = None,
     worst: Annotated[
         int, typer.Option(help="Most documents to list, those with the most errors", min=0)
     ] = 5,
@@ -28,10 +26,8 @@ def evaluate_cli(
         int | None,
         typer.Option(help="Documents in a batch. Default: the pipeline's own", min=1),
     ] = None,
-    gpu_id: Annotated[int, typer.Option("--gpu-id", "-g", help="GPU to use, -1 for the CPU")] = -1,
-    code: Annotated[
-        Path | None, typer.Option("--code", "-c", help="Python file to import first")
-    ] = None,
+    gpu_id: GpuId = -1,
+    code: CodePath = None,
 ) -> None:
     """Score the spans of any pipeline, stock components included, against gold.
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from spacy_spans.cli._shared import exit_on_error
+from spacy_spans.cli._shared import CodePath, GpuId, JsonPath, exit_on_error
 from spacy_spans.files import (
     check_folder_writable,
     check_writable,
@@ -41,13 +41,9 @@ def prune_heads_cli(
         Path | None,
         typer.Option("--finetune-config", help="Write a config that trains the result further"),
     ] = None,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Also write the report to this file, as JSON")
-    ] = None,
-    gpu_id: Annotated[int, typer.Option("--gpu-id", "-g", help="GPU to use, -1 for the CPU")] = -1,
-    code: Annotated[
-        Path | None, typer.Option("--code", "-c", help="Python file to import first")
-    ] = None,
+    json_path: JsonPath = None,
+    gpu_id: GpuId = -1,
+    code: CodePath = None,
 ) -> None:
     """Remove the attention heads of a transformer that matter least to the pipeline's own loss.
 
