@@ -61,6 +61,15 @@ def f1_tables(cells: dict[str, Any]) -> list[str]:
                 ]
             )
         lines += [f"## {data}", "", *table(["", "seeds", *ratios], rows), ""]
+        gates = [cell for cell in own if cell.get("thresholds")]
+        if gates:
+            thresholds = list(gates[0]["thresholds"])
+            rows = [
+                [c["method"], *(describe_point([c["thresholds"][t]], whole) for t in thresholds)]
+                for c in gates
+            ]
+            head = ["words from this probability on", *thresholds]
+            lines += [*table(head, rows), ""]
     return lines
 
 

@@ -8,6 +8,7 @@ every cell in a process of its own and writes `results/pruning.{json,md,png}`; c
 are not run again (`--fresh` starts over).
 """
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -42,11 +43,13 @@ PRUNER_STEPS = 240
 METHODS = ("unpruned", *GATE_METHODS, *BEFORE_METHODS)
 # What is timed; the other criteria cost what a gate costs, attention more.
 TIMED_METHODS = ("windows", "unpruned", "gate-1", "gate-2", "pruner")
+# From this probability of being in a span on a gate keeps a word.
+THRESHOLDS = (0.03, 0.1, 0.2, 0.4, 0.6)
 TIMED_RATIOS = {
-    "genia": (0.6, 0.5, 0.4),
-    "skillspan": (0.5, 0.4, 0.3, 0.2),
-    "toxic_spans": (0.4, 0.3, 0.2, 0.1),
-    "cuad": (0.4, 0.3, 0.2, 0.1),
+    "genia": (0.5,),
+    "skillspan": (0.5,),
+    "toxic_spans": (0.3,),
+    "cuad": (0.3,),
 }
 TIMED_WORDS = 8000
 # Where the criteria that learn nothing stand beside the gate.
@@ -230,6 +233,29 @@ def finish(
     write_cell(f"pruning-{method}-{data}-{seed}", cell | result)
 
 
+@app.command("thresholds")
+def thresholds_cell(method: str, data: str, seed: int = 0, threads: int = 2) -> None:
+    """Score a gate where it keeps words by their probability, many of a window or few."""
+    import spacy
+    import torch
+
+    torch.set_num_threads(threads)
+    path = WORK / "cells" / f"pruning-{method}-{data}-{seed}.json"
+    cell = json.loads(path.read_text())
+    nlp = spacy.load(WORK / "pipelines" / f"{method}-{data}-{seed}")
+    gold = read_part(nlp, data, "dev")
+    attrs = nlp.get_pipe("transformer").model.attrs
+    attrs["keep_ratio"] = None
+    cell["thresholds"] = {}
+    for threshold in THRESHOLDS:
+        attrs["threshold"] = threshold
+        with counting_rows() as rows:
+            own = score_dev(nlp, "span_enumerator", gold)
+        found = {"threshold": own["threshold"], "f": own["dev"]["f"], "rows": sum(rows)}
+        cell["thresholds"][threshold] = found
+    write_cell(path.stem, cell)
+
+
 @contextmanager
 def counting_rows() -> Iterator[list[int]]:
     """Rows that the encoder's layers compute, padding included, summed over layers."""
@@ -267,13 +293,20 @@ def speed_cell(data: str, seed: int = 0, threads: int = 2, runs: int = 3) -> Non
     for method in TIMED_METHODS:
         path = WORK / "cells" / f"pruning-{method}-{data}-{seed}.json"
         scores = json.loads(path.read_text())["scores"] if path.exists() else {}
+        pipeline = WORK / "pipelines" / f"{method}-{data}-{seed}"
         for ratio, own in scores.items():
             if method in ("windows", "unpruned") or float(ratio) in TIMED_RATIOS[data]:
                 name = f"{method} {ratio}"
-                pipeline = WORK / "pipelines" / f"{method}-{data}-{seed}"
                 settings = overrides(method, float(ratio), own["threshold"])
                 contenders.append(Contender(pipeline, name, settings))
                 f1[name] = own["f"]
+        thresholds = json.loads(path.read_text()).get("thresholds", {}) if path.exists() else {}
+        for threshold, own in thresholds.items():
+            name = f"{method} t={threshold}"
+            settings = overrides(method, None, own["threshold"])
+            settings["components.transformer.model.threshold"] = float(threshold)
+            contenders.append(Contender(pipeline, name, settings))
+            f1[name] = own["f"]
     conditions = Conditions(some_words(data), runs=runs, threads=threads, batch_size=64)
     report = run_benchmark(contenders, conditions, progress=True)
     print(format_benchmark(report), flush=True)
@@ -303,7 +336,7 @@ def some_words(data: str) -> Path:
     return path
 
 
-def overrides(method: str, ratio: float, threshold: float) -> dict[str, Any]:
+def overrides(method: str, ratio: float | None, threshold: float) -> dict[str, Any]:
     settings = {"components.span_enumerator.threshold": threshold}
     if method in BEFORE_METHODS:
         return settings | {"components.token_pruner.policy.keep_ratio": ratio}
@@ -358,6 +391,9 @@ def run_all(fresh: bool = False, threads: int = 2) -> None:
             jobs[f"pruning-base-{data}-0"] = ("base", data, *options)
         for method in METHODS if data in CRITERIA_ON else TIMED_METHODS[1:]:
             jobs[f"pruning-{method}-{data}-0"] = ("continue", method, data, *options)
+    for method, data in itertools.product(("gate-1", "gate-2"), EPOCHS):
+        # They add to a cell: never skipped.
+        jobs[f"thresholds-{method}-{data}"] = ("thresholds", method, data, *options)
     jobs |= {f"pruning-speed-{data}": ("speed", data, *options) for data in EPOCHS}
     for method in ("unpruned", "gate-2"):
         for n_words in LONG:
