@@ -35,9 +35,10 @@ EVEN = 0.5
 LINKED = 0.2
 # The second of O, B and I.
 FRAGMENT_BEGINS = 1
-# From this probability on a span is tried as a fragment, and no more of a document than it has
-# tokens: before training all are alike.
+# From this probability on a span is tried as a fragment, and no more of a document than so many:
+# before training all are alike, and pairs of all would take gigabytes.
 FRAGMENT_PROBABILITY = 0.002
+MIN_FRAGMENTS, FRAGMENTS_PER_TOKEN = 16, 0.25
 # Tag scores that one chain holds; it takes some ten times as many numbers to work on them.
 SCORES_PER_CHAIN = 1 << 20
 
@@ -89,7 +90,7 @@ def find_fragments(
     ranks = np.arange(len(best)) - np.searchsorted(docs[best], docs[best])
     kept = np.zeros(len(spans), dtype=bool)
     kept[best] = (values[best] >= np.log(FRAGMENT_PROBABILITY)) & (
-        ranks < batch.lengths[docs[best]]
+        ranks < MIN_FRAGMENTS + FRAGMENTS_PER_TOKEN * batch.lengths[docs[best]]
     )
     return spans[kept]
 
