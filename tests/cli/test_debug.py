@@ -12,8 +12,6 @@ from typer.testing import CliRunner
 import spacy_spans.cli  # noqa: F401  adds the command to the app
 from spacy_spans.cli.debug import _split
 
-pytestmark = pytest.mark.installed
-
 
 def run(*args):
     return CliRunner().invoke(app, ["spans", "debug", *map(str, args)])

@@ -39,7 +39,10 @@ LEARNED = {"labels": list(LABELS), "score_map": None, "boundaries": False}
 
 
 def stored_settings(folder):
-    return srsly.read_json(folder / "span_enumerator" / "cfg")
+    settings = srsly.read_json(folder / "span_enumerator" / "cfg")
+    # Of the weights beside them, see test_on_disk.py.
+    assert len(settings.pop("model_sha256")) == 64
+    return settings
 
 
 # Labels
