@@ -25,7 +25,9 @@ def write_report(cells: Path, results: Path) -> None:
         "On dev, threshold tuned on dev for all. Every method goes on from the same trained base "
         "for the same number of epochs at half the rate. gate-1, gate-2: a learned gate after "
         "that layer, dropped runs pooled. pruner: `token_pruner` before the encoder, dropped runs "
-        "left out. Rows: what the layers compute, padding included, as a share of unpruned.",
+        "left out. windows: the base as it is, with other windows and bfloat16. random, norm, "
+        "attention: gates that learn nothing. t: words are kept from this probability on, and not "
+        "in a ratio. Trained on one thread beside other work. Rows: what the layers compute, padding included, as a share of unpruned.",
         "",
         *f1_tables(loaded),
     ]
