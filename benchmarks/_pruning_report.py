@@ -27,7 +27,8 @@ def write_report(cells: Path, results: Path) -> None:
         "that layer, dropped runs pooled. pruner: `token_pruner` before the encoder, dropped runs "
         "left out. windows: the base as it is, with other windows and bfloat16. random, norm, "
         "attention: gates that learn nothing. t: words are kept from this probability on, and not "
-        "in a ratio. Trained on one thread beside other work. Rows: what the layers compute, padding included, as a share of unpruned.",
+        "in a ratio. Trained on one thread beside other work. Rows: what the layers compute, "
+        "padding included, as a share of unpruned.",
         "",
         *f1_tables(loaded),
     ]
