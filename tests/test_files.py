@@ -1,6 +1,9 @@
 import json
 import os
 import stat
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -151,3 +154,38 @@ def test_names_that_are_no_text_survive_in_json(tmp_path):
     name = os.fsdecode(b"a\xff.jsonl")
     write_json(tmp_path / "a.json", name)
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf8")) == name
+
+
+# Writes a file and a folder over and over, in turns all of one letter and all of another.
+WRITE = """
+import sys
+from itertools import cycle
+from pathlib import Path
+from spacy_spans.files import replacing, replacing_folder
+
+folder = Path(sys.argv[1])
+for letter in cycle("ab"):
+    with replacing(folder / "file") as path:
+        path.write_text(letter * 200_000)
+    with replacing_folder(folder / "folder") as path:
+        for name in ("one", "two"):
+            (path / name).write_text(letter * 50_000)
+    print(letter, flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="folders change places in one step on Linux")
+@pytest.mark.parametrize("delay", [0.0, 0.001, 0.003, 0.007, 0.011, 0.019])
+def test_killed_at_any_moment_leaves_the_old_or_the_complete_new(tmp_path, delay):
+    command = [sys.executable, "-c", WRITE, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        # Something old is there.
+        assert process.stdout.readline() == "a\n"
+        time.sleep(delay)
+        process.kill()
+    names = [path.relative_to(tmp_path).as_posix() for path in list_visible(tmp_path)]
+    # What was not finished is hidden: the next run does not read it.
+    assert names == ["file", "folder/one", "folder/two"]
+    assert (tmp_path / "file").read_text() in {"a" * 200_000, "b" * 200_000}
+    parts = [(tmp_path / "folder" / name).read_text() for name in ("one", "two")]
+    assert parts in [["a" * 50_000] * 2, ["b" * 50_000] * 2]
