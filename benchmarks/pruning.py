@@ -312,6 +312,7 @@ def speed_cell(data: str, seed: int = 0, threads: int = 2, runs: int = 3) -> Non
     print(format_benchmark(report), flush=True)
     for row in report["pipelines"]:
         row["f"] = f1[row["name"]]
+        row["path"] = Path(row["path"]).name
     write_cell(f"pruning-speed-{data}", {"data": data, "seed": seed, "report": report})
 
 
