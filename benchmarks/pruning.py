@@ -54,6 +54,8 @@ TIMED_RATIOS = {
 TIMED_WORDS = 8000
 # Where the criteria that learn nothing stand beside the gate.
 CRITERIA_ON = ("genia",)
+# Where the base comes from `enumerator.py`, trained with stock's windows.
+WITH_STOCK_BASE = ("genia", "skillspan")
 LONG = (10_000, 30_000, 100_000)
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -386,10 +388,11 @@ def run_all(fresh: bool = False, threads: int = 2) -> None:
     options = ("--threads", threads)
     jobs: dict[str, tuple[Any, ...]] = {}
     for data in EPOCHS:
-        if data in CRITERIA_ON or data == "skillspan":
-            jobs[f"pruning-windows-{data}-0"] = ("windows", data, *options)
         if not find_base(data, 0).exists():
             jobs[f"pruning-base-{data}-0"] = ("base", data, *options)
+        # After a base of its own there is nothing to compare: it ran with these windows already.
+        elif data in WITH_STOCK_BASE:
+            jobs[f"pruning-windows-{data}-0"] = ("windows", data, *options)
         for method in METHODS if data in CRITERIA_ON else TIMED_METHODS[1:]:
             jobs[f"pruning-{method}-{data}-0"] = ("continue", method, data, *options)
     for method, data in itertools.product(("gate-1", "gate-2"), EPOCHS):

@@ -170,20 +170,6 @@ def format_benchmark(report: Report) -> str:
     )
 
 
-def require_matplotlib() -> None:
-    """Check, before anything is measured, that there is something to draw with.
-
-    RAISES (SettingsError): It is not installed.
-    """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise SettingsError(
-            "--plot needs matplotlib, which is not installed: "
-            "run `pip install 'spacy-spans[viz]'`, or leave --plot out"
-        ) from error
-
-
 def plot_benchmark(report: Report, path: Path, image_format: str | None = None) -> None:
     """Draw F1 against words/s, with the front of those that no other beats.
 

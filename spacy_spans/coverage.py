@@ -15,6 +15,7 @@ from wasabi.tables import table
 from spacy_spans.errors import DataError, SettingsError
 from spacy_spans.kernels import coverage as kernel
 from spacy_spans.keys import printable
+from spacy_spans.runtime import require_matplotlib
 
 Report: TypeAlias = dict[str, Any]
 
@@ -147,20 +148,6 @@ def plot_report(report: Report, path: Path, image_format: str = "png") -> None:
         figure.savefig(path, format=image_format)
     except ValueError as error:
         raise SettingsError(f"Cannot write an image of format {image_format!r}: {error}") from error
-
-
-def require_matplotlib() -> None:
-    """Stop when matplotlib is missing, before any work is done.
-
-    RAISES (SettingsError): It is not installed.
-    """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise SettingsError(
-            "--plot needs matplotlib, which is not installed: "
-            "run `pip install 'spacy-spans[viz]'`, or leave --plot out"
-        ) from error
 
 
 class _Totals:

@@ -42,3 +42,17 @@ def use_gpu(gpu_id: int) -> None:
         raise SettingsError(
             f"GPU {gpu_id} cannot be used ({error}). Leave --gpu-id out to use the CPU."
         ) from error
+
+
+def require_matplotlib() -> None:
+    """Stop when matplotlib is missing, before any work is done.
+
+    RAISES (SettingsError): It is not installed.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise SettingsError(
+            "--plot needs matplotlib, which is not installed: "
+            "run `pip install 'spacy-spans[viz]'`, or leave --plot out"
+        ) from error

@@ -1,7 +1,6 @@
 """The report on spans, against loops, and the recommendation read off it."""
 
 import json
-import sys
 
 import pytest
 import spacy
@@ -264,12 +263,6 @@ def test_names_are_printed_without_control_characters(nlp):
     text = coverage.format_report(coverage.measure_coverage(docs))
     assert r"A\x1b[31m\n" in text
     assert "\x1b" not in text
-
-
-def test_plot_without_matplotlib_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(SettingsError, match=r"pip install 'spacy-spans\[viz\]'"):
-        coverage.require_matplotlib()
 
 
 def test_plot_writes_an_image(nlp, tmp_path):

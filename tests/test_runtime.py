@@ -1,10 +1,12 @@
 """What a command sets up before it loads a pipeline."""
 
+import sys
+
 import pytest
 import spacy
 
 from spacy_spans.errors import SettingsError
-from spacy_spans.runtime import import_code, use_gpu
+from spacy_spans.runtime import import_code, require_matplotlib, use_gpu
 
 pytestmark = pytest.mark.installed
 
@@ -44,3 +46,9 @@ def test_a_gpu_that_is_not_there_is_an_error(monkeypatch):
     monkeypatch.setattr(spacy, "require_gpu", fail)
     with pytest.raises(SettingsError, match=r"GPU 0 cannot be used.*Leave --gpu-id out"):
         use_gpu(0)
+
+
+def test_plot_without_matplotlib_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SettingsError, match=r"pip install 'spacy-spans\[viz\]'"):
+        require_matplotlib()

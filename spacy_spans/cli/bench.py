@@ -7,6 +7,7 @@ import typer
 
 from spacy_spans.cli._shared import CodePath, GpuId, JsonPath, exit_on_error
 from spacy_spans.files import check_writable, replacing, write_json
+from spacy_spans.runtime import require_matplotlib
 
 
 def bench_cli(
@@ -51,7 +52,7 @@ def bench_cli(
         for path in outputs:
             check_writable(path, inputs=inputs, others=[o for o in outputs if o is not path])
         if images:
-            benchmark.require_matplotlib()
+            require_matplotlib()
         contenders = benchmark.name_contenders(pipelines)
         if vary is not None:
             contenders = benchmark.vary_setting(contenders, vary)

@@ -8,6 +8,7 @@ import typer
 
 from spacy_spans.cli._shared import JsonPath, exit_on_error
 from spacy_spans.files import check_writable, replacing, write_json
+from spacy_spans.runtime import require_matplotlib
 
 
 def coverage_cli(
@@ -47,7 +48,7 @@ def coverage_cli(
             if path is not None:
                 check_writable(path, inputs=[data], others=[other])
         if plot is not None:
-            coverage.require_matplotlib()
+            require_matplotlib()
         docs = read_docbin(data, make_tokenizer(lang).vocab)
         report = coverage.measure_coverage(
             tqdm(docs, unit=" docs", leave=False, disable=None),
