@@ -193,6 +193,8 @@ def link_logits_of(
         total = gap_table[length_bucket(next_start - end, len(gap_table))]
         for role, token in enumerate((start, end - 1, next_start, next_end - 1)):
             total = total + features[token, role * hidden : (role + 1) * hidden]
+        gap = [features[token, 4 * hidden : 5 * hidden] for token in range(end, next_start)]
+        total = total + sum(gap) / len(gap)
         rows.append(weight @ gelu(total) + bias)
     return torch.stack(rows) if rows else features.new_zeros(0, len(bias))
 

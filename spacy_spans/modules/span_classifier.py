@@ -66,17 +66,25 @@ class SpanClassifier(nn.Module):
         low, high = int(offsets[:, 0].min()), int(offsets[:, 1].max())
         starts, ends = offsets[:, 0] - low, offsets[:, 1] - low
         start, end, content = tokens[low:high, : 3 * self.hidden].split(self.hidden, dim=1)
-        # Apple's GPUs have no double precision.
-        exact = content if content.device.type == "mps" else content.double()
-        sums = nn.functional.pad(exact.cumsum(0), (0, 0, 1, 0))
-        if high - low <= EXACT_IN_SINGLE:
-            sums = sums.to(tokens.dtype)
-        lengths = ends - starts
-        features = sums.index_select(0, ends)
-        features = features.sub_(sums.index_select(0, starts)).div_(lengths.unsqueeze(1))
-        features = features.to(tokens.dtype).add_(start.index_select(0, starts))
+        features = segment_means(content, starts, ends).add_(start.index_select(0, starts))
         features = features.add_(end.index_select(0, ends - 1))
-        return features.add_(self.length(length_buckets(lengths)))
+        return features.add_(self.length(length_buckets(ends - starts)))
+
+
+def segment_means(values: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+    """The mean over each segment, from prefix sums: a long one costs what a short one costs.
+
+    values (Tensor): Shape (n_tokens, width).
+    starts, ends (Tensor): Half-open, none empty. Shape (n,).
+    RETURNS (Tensor): Shape (n, width).
+    """
+    # Apple's GPUs have no double precision.
+    exact = values if values.device.type == "mps" else values.double()
+    sums = nn.functional.pad(exact.cumsum(0), (0, 0, 1, 0))
+    if len(values) <= EXACT_IN_SINGLE:
+        sums = sums.to(values.dtype)
+    totals = sums.index_select(0, ends).sub_(sums.index_select(0, starts))
+    return totals.div_((ends - starts).unsqueeze(1)).to(values.dtype)
 
 
 def length_buckets(lengths: Tensor) -> Tensor:

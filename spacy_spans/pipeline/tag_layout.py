@@ -18,10 +18,10 @@ from spacy_spans.kernels.schemes import (
     overlap_across,
     tag_table,
 )
+from spacy_spans.modules.fragment_linker import N_ROLES
 
-# Roles of a token in a pair of fragments, and features for each.
-N_LINK_ROLES = 4
-LINK_WIDTH = 32
+# Features of a token for each of its roles in a pair of fragments.
+LINK_WIDTH = 64
 # Tags up to which labels share a layer by themselves: a step costs n_tags ** 3.
 MAX_SHARED_TAGS = 16
 FRAGMENT_TABLE = tag_table(BIO, 1)
@@ -77,7 +77,7 @@ class TagLayout:
     @property
     def n_links(self) -> int:
         """Features per token for linking fragments."""
-        return N_LINK_ROLES * LINK_WIDTH if self.links else 0
+        return N_ROLES * LINK_WIDTH if self.links else 0
 
     def layer_of(self, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The layer of each label index."""

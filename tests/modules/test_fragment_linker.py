@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spacy_spans.modules.fragment_linker import START_BIAS, FragmentLinker
+from spacy_spans.modules.fragment_linker import N_ROLES, START_BIAS, FragmentLinker
 
 from .. import reference_tags as reference
 
@@ -16,12 +16,12 @@ HIDDEN, N_LABELS = 2, 3
 
 def make_linker(seed=0):
     torch.manual_seed(seed)
-    return FragmentLinker(4 * HIDDEN, N_LABELS).double()
+    return FragmentLinker(N_ROLES * HIDDEN, N_LABELS).double()
 
 
 def make_features(n_tokens, seed=1):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(n_tokens, 4 * HIDDEN, generator=generator, dtype=torch.double)
+    return torch.randn(n_tokens, N_ROLES * HIDDEN, generator=generator, dtype=torch.double)
 
 
 def as_pairs(rows):
@@ -65,14 +65,14 @@ def test_logits_and_gradients_match_the_loop(rows):
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_features_may_be_columns_of_more(dtype):
     linker = make_linker()
-    rows = torch.cat([make_features(9, seed=3)[:, :5], make_features(9)], dim=1)
+    rows = torch.cat([make_features(9, seed=3)[:, :7], make_features(9)], dim=1)
     pairs = [(0, 2, 3, 4), (1, 2, 7, 9)]
-    logits = linker(rows[:, 5:], as_pairs(pairs).to(dtype))
+    logits = linker(rows[:, 7:], as_pairs(pairs).to(dtype))
     torch.testing.assert_close(logits, expected_logits(linker, make_features(9), pairs))
 
 
 def test_links_start_as_rare():
-    linker = FragmentLinker(4 * HIDDEN, N_LABELS)
+    linker = FragmentLinker(N_ROLES * HIDDEN, N_LABELS)
     assert linker.classify.bias.tolist() == [START_BIAS] * N_LABELS
 
 
@@ -97,3 +97,17 @@ def test_resized_keeps_the_old_outputs_and_new_labels_are_unlikely(n_labels):
         for parameter in resized.parameters():
             parameter.zero_()
     assert torch.equal(linker(features, pairs), before)
+
+
+def test_what_stands_between_decides():
+    linker, features = make_linker(), make_features(9)
+    pairs = as_pairs([(0, 2, 4, 5)])
+    other = features.clone()
+    # Only the last role of the two tokens of the gap.
+    other[2:4, -HIDDEN:] += 1.0
+    assert not torch.allclose(linker(features, pairs), linker(other, pairs))
+    # Their sum counts, not their order; and no token beside the gap.
+    swapped = features.clone()
+    swapped[[2, 3], -HIDDEN:] = features[[3, 2], -HIDDEN:]
+    swapped[[0, 1, 4, 5], -HIDDEN:] += 1.0
+    torch.testing.assert_close(linker(features, pairs), linker(swapped, pairs))

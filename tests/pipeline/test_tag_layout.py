@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from spacy_spans.kernels.schemes import BIO, BIOES, BOUNDARY, IO
-from spacy_spans.pipeline.tag_layout import LINK_WIDTH, N_LINK_ROLES, TagLayout
+from spacy_spans.modules.fragment_linker import N_ROLES
+from spacy_spans.pipeline.tag_layout import LINK_WIDTH, TagLayout
 
 from .. import reference_tags as reference
 
@@ -61,7 +62,7 @@ def test_sizes_are_those_of_all_names(scheme, shared, links, n_labels):
     layers = layers_of(scheme, shared, links, n_labels)
     assert layout.n_scores == len(score_names(layers))
     assert layout.n_edges == len(edge_names(layers))
-    assert layout.n_links == links * N_LINK_ROLES * LINK_WIDTH
+    assert layout.n_links == links * N_ROLES * LINK_WIDTH
     assert layout.n_layers == len(layers) - links
     assert layout.n_tags == len(layers[-1][1])
     assert (layout.table is None) == (scheme is BOUNDARY)
