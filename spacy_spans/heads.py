@@ -32,7 +32,7 @@ Report: TypeAlias = dict[str, Any]
 LIKE_BERT = {"bert", "roberta", "xlm-roberta", "camembert", "electra"}
 FAMILIES = sorted({*LIKE_BERT, "distilbert"})
 # While importance is measured: what would make the loss one of chance, or coarse.
-MEASURING = {"autocast": "none", "train_keep_ratio": 1.0}
+MEASURING = {"autocast": "none", "keep_ratio": 1.0, "train_keep_ratio": 1.0}
 # Documents that are run before time is taken.
 WARM_UP = 32
 

@@ -1,6 +1,7 @@
 """The forward pass of `PrunedTransformerModel`, and the way back."""
 
 import contextlib
+import math
 import random
 import warnings
 from collections.abc import Callable
@@ -28,6 +29,8 @@ from spacy_spans.types import FloatArray, LongArray
 UNKNOWN = -1.0
 # Pieces of a batch by the type of device: what fits into a processor's cache, or fills a GPU.
 BATCH_PIECES = {"cpu": 512, "cuda": 16384}
+# How far from the threshold those lie that are drawn in training: around 0.1 from 0.015 to 0.45.
+THRESHOLD_SPREAD = 2.0
 
 
 @dataclass
@@ -181,12 +184,26 @@ def _pruning(model: Any, is_train: bool, supervision: Supervision | None) -> Pru
             if not is_train:
                 _say_untrained(model)
             return None
+    threshold = attrs["threshold"]
     if is_train:
-        # Dev data is pruned before: the best model of a training is best at the ratio asked for.
-        is_warm = attrs["n_updates"] >= attrs["warmup_steps"]
-        ratio = random.uniform(attrs["train_keep_ratio"], 1.0) if is_warm else 1.0
+        # Dev data is pruned before: the best model of a training is best at what is asked for.
+        if attrs["n_updates"] < attrs["warmup_steps"]:
+            ratio = 1.0
+        elif ratio is None:
+            threshold = draw_threshold(threshold)
+        else:
+            ratio = random.uniform(attrs["train_keep_ratio"], 1.0)
     pool = attrs["dropped"] == "pool"
-    return Pruning(tuple(attrs["gates"]), criterion, gates, ratio, attrs["threshold"], pool)
+    return Pruning(tuple(attrs["gates"]), criterion, gates, ratio, threshold, pool)
+
+
+def draw_threshold(threshold: float) -> float:
+    """Another threshold, uniform in log-odds, at most `THRESHOLD_SPREAD` away."""
+    if threshold in (0.0, 1.0):
+        return threshold
+    log_odds = math.log(threshold / (1 - threshold))
+    log_odds += random.uniform(-THRESHOLD_SPREAD, THRESHOLD_SPREAD)
+    return 1 / (1 + math.exp(-log_odds))
 
 
 def check_layers(gates: list[int], encoder: Any) -> None:

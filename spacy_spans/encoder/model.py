@@ -111,9 +111,10 @@ def build_pruned_transformer_model_v1(
         they have, all is kept.
     keep_ratio (Optional[float]): Share of each window's words that every gate keeps, 1.0: all, at
         no cost. None: the words whose probability of being relevant is at least `threshold`.
-    threshold (float): See keep_ratio.
-    train_keep_ratio (float): Ratios are sampled in training, from this one to 1, so that one model
-        serves any.
+    threshold (float): See keep_ratio. In training others around it are drawn, so that one model
+        serves many.
+    train_keep_ratio (float): With a keep_ratio, ratios are drawn in training, from this one to 1,
+        so that one model serves any.
     warmup_steps (int): Batches to learn from before any word is dropped. Gates learn meanwhile.
         They are counted in the model, so that a training that is resumed goes on.
     dropped (str): "pool": the mean of each dropped run stands in for it. "drop": nothing does.

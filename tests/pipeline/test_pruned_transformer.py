@@ -1,5 +1,6 @@
 """`pruned_transformer` on a tiny encoder with random weights: what it keeps, trains and stores."""
 
+import math
 import random
 import warnings
 from itertools import pairwise
@@ -12,6 +13,7 @@ from spacy.training import Example
 from thinc.api import Adam
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
+from spacy_spans.encoder.forward import draw_threshold
 from spacy_spans.errors import DataError, SettingsError, SpansError, SpansWarning
 
 from . import found, scored, write_spans
@@ -275,6 +277,30 @@ def test_components_that_come_after_see_what_was_kept_of_the_vectors_they_learn_
     # By the ratios that were drawn, and windows round up.
     assert [round(random.Random(seed).uniform(0.3, 1.0), 2) for seed in (1, 7)] == [0.39, 0.53]
     assert 0.39 <= few.mean() < many.mean() < 0.7
+
+
+def test_without_a_ratio_thresholds_are_drawn_as_far_apart_in_log_odds(folder, monkeypatch):
+    nlp = make_nlp(folder, keep_ratio=None, threshold=0.1)
+    nlp.initialize(lambda: make_examples(nlp))
+    drawn = []
+
+    def uniform(low, high):
+        drawn.append((low, high))
+        return high
+
+    monkeypatch.setattr(random, "uniform", uniform)
+    # 1 to 9 times e ** 2; the ratio that is the lowest in training has no say here.
+    assert draw_threshold(0.1) == pytest.approx(math.exp(2) / (9 + math.exp(2)))
+    assert draw_threshold(0.5) == pytest.approx(math.exp(2) / (1 + math.exp(2)))
+    assert [draw_threshold(0.0), draw_threshold(1.0)] == [0.0, 1.0]
+    assert drawn == [(-2.0, 2.0)] * 2
+    gates = nlp.get_pipe("transformer").model.layers[1].shims[0].module.gates[0]
+    # All words look alike to gates, and as likely as this.
+    for bias, share in ((0.452, 1.0), (0.45, 0.0)):
+        with torch.no_grad():
+            gates[-1].weight.zero_()
+            gates[-1].bias.fill_(math.log(bias / (1 - bias)))
+        assert kept_in_update(nlp).mean() == share
 
 
 @pytest.mark.filterwarnings("ignore:.*do not lie inside one run")
