@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from _report import describe_machine, table
+from _report import machines_of, table
 
 STOCK = ("stock transformer, spancat", "stock transformer, span_enumerator")
 
@@ -14,13 +14,13 @@ def write_report(cells: Path, results: Path) -> None:
     loaded = {path.stem: json.loads(path.read_text()) for path in cells.glob("pruning-*.json")}
     loaded = dict(sorted(loaded.items()))
     results.mkdir(exist_ok=True)
-    text = json.dumps({"machine": describe_machine(), "cells": loaded}, indent=1)
+    text = json.dumps({"cells": loaded}, indent=1)
     (results / "pruning.json").write_text(text + "\n", encoding="utf8")
-    speeds = {cell["data"]: cell["report"] for cell in loaded.values() if "report" in cell}
+    speeds = {cell["data"]: cell for cell in loaded.values() if "report" in cell}
     lines = [
         "# Token pruning: strict F1 against words/s",
         "",
-        f"`python benchmarks/pruning.py all`. {describe_machine()}",
+        "`python benchmarks/pruning.py all`; encoder: all-MiniLM-L6-v2.",
         "",
         "On dev, threshold tuned on dev for all. Every method goes on from the same trained base "
         "for the same number of epochs at half the rate. gate-1, gate-2: a learned gate after "
@@ -32,11 +32,11 @@ def write_report(cells: Path, results: Path) -> None:
         "",
         *f1_tables(loaded),
     ]
-    for data, found in speeds.items():
-        lines += [*speed_table(data, found), ""]
+    for data, cell in speeds.items():
+        lines += [*speed_table(data, cell["report"], cell["machine"]), ""]
     lines += long_lines(loaded)
     if speeds:
-        plot(speeds, results / "pruning.png")
+        plot({data: cell["report"] for data, cell in speeds.items()}, results / "pruning.png")
         lines += ["![strict F1 against words/s](pruning.png)", ""]
     (results / "pruning.md").write_text("\n".join(lines), encoding="utf8")
     print("\n".join(lines))
@@ -86,7 +86,7 @@ def describe_point(points: list[dict[str, float]], whole: list[int]) -> str:
     return f"{f1:.1f} ({rows:.2f})"
 
 
-def speed_table(data: str, found: dict[str, Any]) -> list[str]:
+def speed_table(data: str, found: dict[str, Any], machine: str) -> list[str]:
     rows = {row["name"]: row for row in found["pipelines"]}
     unpruned = rows.get("unpruned 1.0")
     stock = rows.get(STOCK[0])
@@ -108,7 +108,7 @@ def speed_table(data: str, found: dict[str, Any]) -> list[str]:
     head = ["", "words/s", "range", "x unpruned", "x stock", "encoder s", "growth MB", "strict F1"]
     where = f"{found['documents']} documents, {found['words']:,} words, {found['threads']} threads"
     return [
-        f"Speed on {data}: {where}, {found['runs']} runs in turns. F1 of all of dev.",
+        f"Speed on {data}: {where}, {found['runs']} runs in turns. F1 of all of dev. {machine}.",
         "",
         *table(head, body),
     ]
@@ -128,7 +128,7 @@ def long_lines(cells: dict[str, Any]) -> list[str]:
         for cell in found
     ]
     head = ["one document", "words", "seconds", "words/s", "growth MB"]
-    return [*table(head, rows), ""] if rows else []
+    return [machines_of(cells, "pruning-long-"), "", *table(head, rows), ""] if rows else []
 
 
 def ratio(speed: dict[str, float], other: dict[str, Any] | None) -> str:

@@ -9,6 +9,8 @@ from statistics import mean
 from typing import Any
 
 PACKAGES = ["spacy", "spacy-transformers", "torch"]
+# Cells of `enumerator.py`, by how their names begin.
+KINDS = ("train-", "predict-", "steps-", "long-", "startup")
 
 
 def write_report(cells: Path, results: Path) -> None:
@@ -17,14 +19,13 @@ def write_report(cells: Path, results: Path) -> None:
     for cell in loaded.values():
         cell.pop("curve", None)
     results.mkdir(exist_ok=True)
-    others = ("ablation", "tagger")
-    kept = {name: cell for name, cell in loaded.items() if not name.startswith(others)}
-    text = json.dumps({"machine": describe_machine(), "cells": kept}, indent=1)
+    kept = {name: cell for name, cell in loaded.items() if name.startswith(KINDS)}
+    text = json.dumps({"cells": kept}, indent=1)
     (results / "enumerator.json").write_text(text + "\n", encoding="utf8")
     lines = [
         "# `span_enumerator` beside stock `spancat`",
         "",
-        f"`python benchmarks/enumerator.py all`. {describe_machine()}",
+        "`python benchmarks/enumerator.py all`; encoder: all-MiniLM-L6-v2.",
         "",
         "Strict F1 on dev, threshold tuned on dev for both, mean of the seeds in brackets. Both "
         "are trained by the same loop on the same batches; ours takes five times the learning "
@@ -37,11 +38,11 @@ def write_report(cells: Path, results: Path) -> None:
         "",
         "Prediction, two threads, trained pipelines. After the encoder: candidates, scoring, "
         "decoding and writing `doc.spans`, as a share of the encoder's time. Growth: how far the "
-        "peak memory rises over that of the encoder alone.",
+        f"peak memory rises over that of the encoder alone. {machines_of(kept, 'predict-')}",
         "",
         *prediction_table(kept),
         "",
-        "Training, two threads, words/s over a few steps of about 250 words.",
+        f"Training, two threads, words/s over a few steps. {machines_of(kept, 'steps-')}",
         "",
         *training_table(kept),
         "",
@@ -52,11 +53,21 @@ def write_report(cells: Path, results: Path) -> None:
     print("\n".join(lines))
 
 
+def machines_of(cells: dict[str, Any], kind: str) -> str:
+    """Where cells of a kind were timed: speeds compare only within one machine."""
+    found = {cell["machine"] for name, cell in cells.items() if name.startswith(kind)}
+    return "; and: ".join(sorted(found)) + "." if found else ""
+
+
 def describe_machine() -> str:
+    import torch
+
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    # torch has no public question for this.
+    bfloat16 = "with" if torch.cpu._is_avx512_bf16_supported() else "without"
     return (
-        f"{platform.machine()}, {os.cpu_count()} cores, no GPU; {packages}, Python "
-        f"{platform.python_version()}; encoder: all-MiniLM-L6-v2."
+        f"{platform.machine()}, {os.cpu_count()} cores {bfloat16} bfloat16; {packages}, Python "
+        f"{platform.python_version()}"
     )
 
 
@@ -96,18 +107,32 @@ def prediction_table(cells: dict[str, Any]) -> list[str]:
 
 
 def training_table(cells: dict[str, Any]) -> list[str]:
-    speeds = {
-        (cell["data"], cell["max_length"], cell["system"]): cell
-        for name, cell in cells.items()
-        if name.startswith("steps-")
+    """Words/s of each way, beside stock on the same batches."""
+    found = [cell for name, cell in cells.items() if name.startswith("steps-")]
+    stock = {
+        setting_of(cell): cell["train_words_per_second"]
+        for cell in found
+        if cell["system"] == "spancat" and "train_words_per_second" in cell
     }
+    found.sort(key=lambda cell: (*setting_of(cell), cell["system"] != "spancat", is_own(cell)))
     rows = []
-    for data, length in sorted({key[:2] for key in speeds}):
-        both = [speeds.get((data, length, s), {}) for s in ("spancat", "span_enumerator")]
-        words = [cell.get("train_words_per_second") for cell in both]
-        ratio = f"{words[1] / words[0]:.1f}" if words[0] and words[1] else ""
-        rows.append([data, str(length), *(f"{w:.0f}" if w else "" for w in words), ratio])
-    return table(["data", "max length", "spancat", "span_enumerator", "ratio"], rows)
+    for cell in found:
+        data, length, words = setting_of(cell)
+        speed, against = cell.get("train_words_per_second"), stock.get((data, length, words))
+        encoder = "PrunedTransformerModel.v1" if is_own(cell) else "TransformerModel.v3"
+        row = [data, str(length), str(words), cell["system"], encoder]
+        row.append(f"{speed:.0f}" if speed else f"over {cell['out_of_memory_gb']} GB")
+        rows.append([*row, f"{speed / against:.1f}" if speed and against else ""])
+    head = ["data", "max length", "words in a batch", "", "encoder", "words/s", "x spancat"]
+    return table(head, rows)
+
+
+def setting_of(cell: dict[str, Any]) -> tuple[str, int, int]:
+    return cell["data"], cell["max_length"], cell["batch_words"]
+
+
+def is_own(cell: dict[str, Any]) -> bool:
+    return bool(cell["own_encoder"])
 
 
 def other_lines(cells: dict[str, Any]) -> list[str]:

@@ -106,6 +106,7 @@ def train(
     max_steps: int = 0,
     n_threads: int = 2,
     keys: list[str] | None = None,
+    batch_words: int = BATCH_WORDS,
 ) -> dict[str, Any]:
     """Train `config` for `epochs`; return words/s and, after a whole training, scores on dev."""
     keys = keys or [SPANS_KEY]
@@ -114,7 +115,14 @@ def train(
     nlp = spacy.util.load_model_from_config(config, auto_fill=True)
     records = read_corpus(corpus / "train.jsonl")
     docs = [reference_doc(nlp, record, keys) for record in records]
-    result = fit(nlp, docs, epochs=epochs, learn_rate=learn_rate, max_steps=max_steps)
+    result = fit(
+        nlp,
+        docs,
+        epochs=epochs,
+        learn_rate=learn_rate,
+        max_steps=max_steps,
+        batch_words=batch_words,
+    )
     result["n_threads"] = n_threads
     if not max_steps:
         if output is not None:

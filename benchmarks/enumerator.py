@@ -5,6 +5,7 @@ its own and writes `results/enumerator.{json,md}`; cells that are there are not 
 run can be continued (`--fresh` starts over). Trained pipelines are needed before they are timed.
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -34,7 +35,21 @@ BATCH_DOCS = {"genia": 64, "skillspan": 8, "cuad": 2}
 SEEDS = [0, 1]
 # Cells whose training would take hours for stock: speed from a few steps, no F1.
 UNTRAINED = {("spancat", 32), ("spancat", 128)}
-TIMED_STEPS = 6
+TIMED_STEPS = 12
+# Words/s in training over a few steps, side by side: system, words in a batch, own encoder.
+STEPS = [
+    ("spancat", 250, False),
+    ("span_enumerator", 250, False),
+    ("span_enumerator", 250, True),
+    ("spancat", 1000, False),
+    ("span_enumerator", 1000, False),
+    ("span_enumerator", 1000, True),
+]
+# The same weights, run by the package's architecture.
+OWN_ENCODER = {
+    "@architectures": "spacy-spans.PrunedTransformerModel.v1",
+    "get_spans": {"@span_getters": "spacy-spans.piece_windows.v1", "max_pieces": 192},
+}
 MEMORY_LIMIT_GB = 16
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -61,6 +76,9 @@ def cell_name(kind: str, system: str, data: str, max_length: int, seed: int) -> 
 
 
 def write_cell(name: str, result: dict[str, Any]) -> None:
+    from _report import describe_machine
+
+    result = result | {"machine": describe_machine()}
     path = WORK / "cells" / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1), encoding="utf8")
@@ -92,17 +110,26 @@ def train_cell(
 
 @app.command("steps")
 def steps_cell(
-    system: str, data: str, max_length: int, threads: int = 2, steps: int = TIMED_STEPS
+    system: str,
+    data: str,
+    max_length: int,
+    threads: int = 2,
+    batch_words: int = 250,
+    own_encoder: bool = False,
+    steps: int = TIMED_STEPS,
 ) -> None:
-    """Time a few training steps."""
+    """Time a few training steps, on request with `PrunedTransformerModel` as the encoder."""
     from _training import train
 
     limit_memory()
-    cell = {"system": system, "data": data, "max_length": max_length}
-    name = cell_name("steps", system, data, max_length, 0)
+    config = build_config(system, max_length)
+    if own_encoder:
+        config["components"]["transformer"]["model"].update(OWN_ENCODER)
+    cell = {"system": system, "data": data, "max_length": max_length, "own_encoder": own_encoder}
+    name = steps_name(system, data, max_length, batch_words, own_encoder)
     try:
         result = train(
-            build_config(system, max_length),
+            config,
             DATA / data,
             None,
             seed=0,
@@ -110,11 +137,17 @@ def steps_cell(
             learn_rate=LEARN_RATE,
             max_steps=steps,
             n_threads=threads,
+            batch_words=batch_words,
         )
     except (MemoryError, RuntimeError) as error:
-        write_cell(name, cell | out_of_memory(error))
+        write_cell(name, cell | {"batch_words": batch_words} | out_of_memory(error))
         return
     write_cell(name, cell | result | {"peak_gb": peak_gb()})
+
+
+def steps_name(system: str, data: str, max_length: int, batch_words: int, own_encoder: bool) -> str:
+    name = f"steps-{system}-{data}-{max_length}-{batch_words}"
+    return f"{name}-own-encoder" if own_encoder else name
 
 
 @app.command("predict")
@@ -185,9 +218,18 @@ def run_all(fresh: bool = False, threads: int = 2) -> None:
     """Run every cell, one process each, then report. Takes hours: stock training is slow."""
     pairs = [(data, length) for data in EPOCHS for length in MAX_LENGTHS]
     cells = [("train", *job) for job in train_jobs()]
-    cells += [("steps", s, data, length) for data, length in pairs for s in SYSTEMS]
     cells += [("predict", s, data, length) for data, length in pairs for s in SYSTEMS]
     jobs: dict[str, tuple[Any, ...]] = {}
+    for (data, length), (system, words, own) in itertools.product(pairs, STEPS):
+        options = (
+            "--batch-words",
+            words,
+            "--threads",
+            threads,
+            *(["--own-encoder"] if own else []),
+        )
+        job = ("steps", system, data, length, *options)
+        jobs[steps_name(system, data, length, words, own)] = job
     for kind, system, data, length, *rest in cells:
         name = cell_name(kind, system, data, length, rest[0] if rest else 0)
         jobs[name] = (kind, system, data, length, *rest, "--threads", threads)

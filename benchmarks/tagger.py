@@ -17,6 +17,7 @@ from enumerator import (
     ENCODER,
     HERE,
     LEARN_RATE,
+    OWN_ENCODER,
     RESULTS,
     WORK,
     learn_rate,
@@ -63,10 +64,6 @@ STEPS = [
     ("tagger", 1000, False),
     ("tagger", 1000, True),
 ]
-OWN_ENCODER = {
-    "@architectures": "spacy-spans.PrunedTransformerModel.v1",
-    "get_spans": {"@span_getters": "spacy-spans.piece_windows.v1", "max_pieces": 192},
-}
 TIMED_STEPS = 12
 
 app = typer.Typer(pretty_exceptions_enable=False)
