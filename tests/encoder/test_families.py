@@ -77,7 +77,7 @@ def test_dropping_is_running_the_later_layers_on_less(model):
             before = family.run(
                 first, family.embed(model, ids[row : row + 1, :length], None), None, positions
             )
-            scores = gates(before, 0)[0]
+            scores = gates(before, torch.ones_like(before[..., 0], dtype=torch.bool), 0)[0]
             own = words[row, :length]
             n_words = int(own.max()) + 1
             best = [float(scores[own == word].max()) for word in range(n_words)]
@@ -94,6 +94,32 @@ def test_dropping_is_running_the_later_layers_on_less(model):
         n_rows = max(n_rows, len(kept))
     # The first layer saw all of it, the later ones as much as the longest window kept.
     assert encoded.n_rows == len(LENGTHS) * (max(LENGTHS) + (N_LAYERS - 1) * n_rows)
+
+
+def test_a_gate_sees_a_piece_and_those_beside_it():
+    """Against a loop over pieces; what stands in the padding is not seen."""
+    torch.manual_seed(2)
+    gates = Gates(WIDTH, 2).eval().double()
+    gate = gates.gates[1]
+    _, mask, _ = make_windows(LENGTHS)
+    hidden = torch.randn(*mask.shape, WIDTH, dtype=torch.double)
+    found = gates(hidden, mask, 1)
+    own, before, after = (
+        (weight, bias)
+        for weight, bias in zip(
+            gate.project.weight.chunk(3), gate.project.bias.chunk(3), strict=True
+        )
+    )
+    for row, length in enumerate(LENGTHS):
+        normed = gate.norm(hidden[row, :length])
+        for piece in range(length):
+            total = own[0] @ normed[piece] + own[1]
+            if piece > 0:
+                total = total + before[0] @ normed[piece - 1] + before[1]
+            if piece + 1 < length:
+                total = total + after[0] @ normed[piece + 1] + after[1]
+            expected = gate.score(torch.nn.functional.gelu(total))[0]
+            torch.testing.assert_close(found[row, piece], expected)
 
 
 def test_everything_dropped_leaves_the_special_pieces():

@@ -294,12 +294,12 @@ def test_without_a_ratio_thresholds_are_drawn_as_far_apart_in_log_odds(folder, m
     assert draw_threshold(0.5) == pytest.approx(math.exp(2) / (1 + math.exp(2)))
     assert [draw_threshold(0.0), draw_threshold(1.0)] == [0.0, 1.0]
     assert drawn == [(-2.0, 2.0)] * 2
-    gates = nlp.get_pipe("transformer").model.layers[1].shims[0].module.gates[0]
+    gate = nlp.get_pipe("transformer").model.layers[1].shims[0].module.gates[0]
     # All words look alike to gates, and as likely as this.
     for bias, share in ((0.452, 1.0), (0.45, 0.0)):
         with torch.no_grad():
-            gates[-1].weight.zero_()
-            gates[-1].bias.fill_(math.log(bias / (1 - bias)))
+            gate.score.weight.zero_()
+            gate.score.bias.fill_(math.log(bias / (1 - bias)))
         assert kept_in_update(nlp).mean() == share
 
 
