@@ -35,9 +35,10 @@ RATIOS = (0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1)
 # Lowest ratio that is drawn in training: dense data is never pruned as far as sparse data.
 LOWEST_RATIO = {"genia": 0.3, "skillspan": 0.2, "toxic_spans": 0.1, "cuad": 0.1}
 GATE_METHODS: dict[str, dict[str, Any]] = {
+    "gate-0": {"gates": [0]},
     "gate-1": {"gates": [1]},
     "gate-2": {"gates": [2]},
-    "gate-1-3": {"gates": [1, 3]},
+    "gate-0-2": {"gates": [0, 2]},
     "random-2": {"gates": [2], "criterion": {"@misc": "spacy-spans.random_criterion.v1"}},
     "norm-2": {"gates": [2], "criterion": {"@misc": "spacy-spans.norm_criterion.v1"}},
     "attention-2": {"gates": [2], "criterion": {"@misc": "spacy-spans.attention_criterion.v1"}},
@@ -46,7 +47,7 @@ BEFORE_METHODS = ("pruner", "stop-words")
 PRUNER_STEPS = 240
 METHODS = ("unpruned", *GATE_METHODS, *BEFORE_METHODS)
 # What is timed; the other criteria cost what a gate costs, attention more.
-TIMED_METHODS = ("windows", "unpruned", "gate-1", "gate-2", "gate-1-3", "pruner")
+TIMED_METHODS = ("windows", "unpruned", "gate-0", "gate-1", "gate-2", "gate-0-2", "pruner")
 # From this probability of being in a span on a gate keeps a word.
 THRESHOLD = 0.1
 THRESHOLDS = (0.03, 0.1, 0.2, 0.4, 0.6)
@@ -405,7 +406,7 @@ def run_all(fresh: bool = False, threads: int = 2) -> None:
             jobs[f"pruning-windows-{data}-0"] = ("windows", data, *options)
         for method in METHODS if data in CRITERIA_ON else TIMED_METHODS[1:]:
             jobs[f"pruning-{method}-{data}-0"] = ("continue", method, data, *options)
-    for method, data in itertools.product(("gate-1", "gate-2"), EPOCHS):
+    for method, data in itertools.product(("gate-0", "gate-1", "gate-2", "gate-0-2"), EPOCHS):
         # They add to a cell: never skipped.
         jobs[f"thresholds-{method}-{data}"] = ("thresholds", method, data, *options)
     jobs |= {f"pruning-speed-{data}": ("speed", data, *options) for data in EPOCHS}

@@ -105,7 +105,8 @@ def build_pruned_transformer_model_v1(
         span getter.
     tokenizer_config, transformer_config (dict): As for the stock architecture. The tokenizer has
         to be a fast one.
-    gates (List[int]): Layers, counted from 1, after which words are dropped; none by default.
+    gates (List[int]): Layers, counted from 1, after which words are dropped; 0: before the first
+        one, on embeddings alone. None by default.
     criterion (Optional[Criterion]): By what words are chosen, see `spacy_spans.encoder.criteria`.
         None: by gates that learn from gold spans where the component is `pruned_transformer`; until
         they have, all is kept.

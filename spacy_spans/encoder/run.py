@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from spacy_spans.encoder.criteria import AtGate, Criterion
 from spacy_spans.encoder.families import Family
 from spacy_spans.encoder.pruning import (
+    Shortened,
     best_words,
     kept_pieces,
     restore,
@@ -64,7 +65,7 @@ class Gate(nn.Module):
 class Pruning(NamedTuple):
     """How to prune.
 
-    after (tuple): Layers after which words are dropped, ascending, counted from 1.
+    after (tuple): Layers after which words are dropped, ascending, counted from 1; 0: before all.
     criterion (Criterion): What scores words.
     gates (Gates | None): For a criterion that is learned.
     keep_ratio (float | None): Share of each window's words kept at every gate; None: those whose
@@ -79,6 +80,23 @@ class Pruning(NamedTuple):
     keep_ratio: float | None
     threshold: float
     pool: bool
+
+
+class Rows(NamedTuple):
+    """What goes through the layers.
+
+    hidden (Tensor): Shape (n_windows, n_rows, width).
+    mask (Tensor): Which rows are none of the padding. Shape (n_windows, n_rows), bool.
+    words (Tensor | None): Number of each row's word in its window, or -1. The same shape.
+    positions (Tensor): Of each row in its window. The same shape.
+    is_padded (bool): Whether there is padding.
+    """
+
+    hidden: Tensor
+    mask: Tensor
+    words: Tensor | None
+    positions: Tensor
+    is_padded: bool
 
 
 class Encoded(NamedTuple):
@@ -118,45 +136,68 @@ def encode(
     """
     hidden = family.embed(model, input_ids, token_types)
     positions = torch.arange(hidden.shape[1], device=hidden.device).expand_as(input_ids)
-    is_padded = not bool(mask.all())
-    whole_mask, whole_words = mask, words
+    rows = Rows(hidden, mask, words, positions, is_padded=not bool(mask.all()))
     way_back = []
     all_scores: list[Tensor] = []
     piece_scores = None
     n_rows = 0
-    for number, layer in enumerate(family.layers(model), start=1):
-        n_rows += hidden.shape[0] * hidden.shape[1]
-        padding_mask = mask if is_padded else None
-        if pruning is None or number not in pruning.after:
-            hidden = family.run(layer, hidden, padding_mask, positions)
-            continue
+    # Number 0: the embeddings.
+    for number, layer in enumerate([None, *family.layers(model)]):
+        here = pruning if pruning is not None and number in pruning.after else None
         attention = None
-        if pruning.criterion.needs_attention:
-            hidden, attention = family.attend(layer, hidden, padding_mask, positions)
-        else:
-            hidden = family.run(layer, hidden, padding_mask, positions)
-        assert words is not None
-        assert whole_words is not None
-        seen = AtGate(hidden, mask, words, attention, input_ids, whole_mask)
-        scores = word_scores(_score(pruning, seen, pruning.after.index(number)), words)
-        all_scores.append(scores)
-        if pruning.keep_ratio == 1.0:
+        if layer is not None:
+            n_rows += rows.hidden.shape[0] * rows.hidden.shape[1]
+            needs_attention = here is not None and here.criterion.needs_attention
+            hidden, attention = _run_layer(family, layer, rows, needs_attention)
+            rows = rows._replace(hidden=hidden)
+        if here is None:
             continue
-        kept_words = _choose(pruning, scores.detach())
+        assert words is not None
+        assert rows.words is not None
+        seen = AtGate(rows.hidden, rows.mask, rows.words, attention, input_ids, mask)
+        scores = word_scores(_score(here, seen, here.after.index(number)), rows.words)
+        all_scores.append(scores)
+        if here.keep_ratio == 1.0:
+            continue
+        kept_words = _choose(here, scores.detach())
         kept_scores = scores.detach().masked_fill(~kept_words, -torch.inf)
-        piece_scores = spread_words(kept_scores, whole_words)
-        kept = kept_pieces(kept_words, words, mask)
-        short = shorten(hidden, kept, mask, pool=pruning.pool)
-        way_back.append((hidden, short))
-        # A pooled row is of no word that another gate could drop.
-        is_kept = kept.gather(1, short.source)
-        words = words.gather(1, short.source).masked_fill(~is_kept | ~short.mask, -1)
-        positions = positions.gather(1, short.source)
-        hidden, mask = short.hidden, short.mask
-        is_padded = not bool(mask.all())
+        piece_scores = spread_words(kept_scores, words)
+        short, left = _shorten(rows, rows.words, kept_words, here.pool)
+        way_back.append((rows.hidden, short))
+        rows = left
+    hidden = rows.hidden
     for before, short in reversed(way_back):
         hidden = restore(before, short, hidden)
     return Encoded(family.finish(model, hidden), n_rows, all_scores, piece_scores)
+
+
+def _run_layer(
+    family: Family, layer: Any, rows: Rows, needs_attention: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Hidden states after a layer, and its attention if that is needed."""
+    padding_mask = rows.mask if rows.is_padded else None
+    if needs_attention:
+        return family.attend(layer, rows.hidden, padding_mask, rows.positions)
+    return family.run(layer, rows.hidden, padding_mask, rows.positions), None
+
+
+def _shorten(rows: Rows, words: Tensor, kept_words: Tensor, pool: bool) -> tuple[Shortened, Rows]:
+    """The way back, and the rows that go on.
+
+    words (Tensor): Those of the rows. kept_words (Tensor): Shape (n_windows, n_words), bool.
+    """
+    kept = kept_pieces(kept_words, words, rows.mask)
+    short = shorten(rows.hidden, kept, rows.mask, pool=pool)
+    # A pooled row is of no word that another gate could drop.
+    is_kept = kept.gather(1, short.source)
+    left = Rows(
+        short.hidden,
+        short.mask,
+        words.gather(1, short.source).masked_fill(~is_kept | ~short.mask, -1),
+        rows.positions.gather(1, short.source),
+        is_padded=not bool(short.mask.all()),
+    )
+    return short, left
 
 
 def encode_whole(

@@ -22,8 +22,15 @@ DROPPED = ("pool", "drop")
 def check_settings(settings: Mapping[str, Any], criterion: Criterion) -> None:
     """Raise SettingsError on settings out of range."""
     gates = settings["gates"]
-    if sorted(set(gates)) != gates or any(gate < 1 for gate in gates):
-        raise SettingsError(f"Got gates = {gates}. Expected layers from 1 on, ascending.")
+    if sorted(set(gates)) != gates or any(gate < 0 for gate in gates):
+        raise SettingsError(
+            f"Got gates = {gates}. Expected numbers of layers, ascending; 0: before the first."
+        )
+    if 0 in gates and criterion.needs_attention:
+        raise SettingsError(
+            f"Got gates = {gates} for the criterion {criterion.name!r}. There is no attention "
+            "before the first layer: set gates from 1 on."
+        )
     for setting in ("keep_ratio", "train_keep_ratio"):
         ratio = settings[setting]
         if ratio is not None and not 0 < ratio <= 1:

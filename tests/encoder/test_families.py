@@ -48,7 +48,7 @@ def test_without_gates_it_is_the_model(model, lengths):
 
 
 @pytest.mark.parametrize("pool", [False, True])
-@pytest.mark.parametrize("after", [(1,), (2,), (1, 2)])
+@pytest.mark.parametrize("after", [(0,), (1,), (2,), (0, 1, 2)])
 def test_gates_that_keep_everything_change_nothing(model, pool, after):
     ids, mask, words = make_windows(LENGTHS)
     gates = Gates(WIDTH, len(after)).eval()
@@ -62,21 +62,22 @@ def test_gates_that_keep_everything_change_nothing(model, pool, after):
         assert len(encoded.word_scores) == len(after)
 
 
-def test_dropping_is_running_the_later_layers_on_less(model):
+@pytest.mark.parametrize("after", [0, 1])
+def test_dropping_is_running_the_later_layers_on_less(model, after):
     """Against a slow reference that goes through windows one by one and cuts them by hand."""
     family = family_of(model)
     ids, mask, words = make_windows(LENGTHS)
     torch.manual_seed(1)
     gates = Gates(WIDTH, 1).eval()
-    encoded = encode_all(model, ids, mask, words, by_gates((1,), gates, 0.5, 0.5, pool=False))
+    encoded = encode_all(model, ids, mask, words, by_gates((after,), gates, 0.5, 0.5, pool=False))
     n_rows = 0
     for row, length in enumerate(LENGTHS):
         with torch.no_grad():
-            first, *later = family.layers(model)
+            layers = list(family.layers(model))
             positions = torch.arange(length)[None]
-            before = family.run(
-                first, family.embed(model, ids[row : row + 1, :length], None), None, positions
-            )
+            before = family.embed(model, ids[row : row + 1, :length], None)
+            for layer in layers[:after]:
+                before = family.run(layer, before, None, positions)
             scores = gates(before, torch.ones_like(before[..., 0], dtype=torch.bool), 0)[0]
             own = words[row, :length]
             n_words = int(own.max()) + 1
@@ -85,15 +86,16 @@ def test_dropping_is_running_the_later_layers_on_less(model):
             kept_words = set(ranked[: -(-n_words // 2)])
             kept = [i for i in range(length) if int(own[i]) in kept_words or int(own[i]) < 0]
             hidden = before[:, kept]
-            for layer in later:
+            for layer in layers[after:]:
                 hidden = family.run(layer, hidden, None, positions[:, kept])
             expected = before.clone()
             expected[:, kept] = hidden
             expected = family.finish(model, expected)
         torch.testing.assert_close(encoded.hidden[row, :length], expected[0], atol=1e-4, rtol=1e-4)
         n_rows = max(n_rows, len(kept))
-    # The first layer saw all of it, the later ones as much as the longest window kept.
-    assert encoded.n_rows == len(LENGTHS) * (max(LENGTHS) + (N_LAYERS - 1) * n_rows)
+    # The first layers saw all of it, the later ones as much as the longest window kept.
+    of_one = after * max(LENGTHS) + (N_LAYERS - after) * n_rows
+    assert encoded.n_rows == len(LENGTHS) * of_one
 
 
 def test_a_gate_sees_a_piece_and_those_beside_it():

@@ -7,7 +7,7 @@ import torch
 from spacy.training import Example
 from spacy_transformers import Transformer
 
-from spacy_spans.encoder.criteria import build_norm_criterion_v1
+from spacy_spans.encoder.criteria import build_attention_criterion_v1, build_norm_criterion_v1
 from spacy_spans.encoder.families import FAMILIES
 from spacy_spans.encoder.forward import UNKNOWN
 from spacy_spans.encoder.model import build_pruned_transformer_model_v1
@@ -69,7 +69,7 @@ def make_examples(nlp):
 def trained(encoder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
-        nlp = make_nlp(encoder, gates=[1, 3])
+        nlp = make_nlp(encoder, gates=[1, 3], keep_ratio=0.5)
         optimizer = nlp.initialize(lambda: make_examples(nlp))
         optimizer.learn_rate = 1e-3
         for _ in range(40):
@@ -157,6 +157,20 @@ def test_trained_gates_find_what_is_relevant_at_any_ratio(trained):
             assert found == {token.text for token in doc if "w" in token.text}
 
 
+def test_a_gate_before_the_first_layer_learns_from_embeddings(encoder):
+    nlp = make_nlp(encoder, gates=[0], keep_ratio=0.4)
+    optimizer = nlp.initialize(lambda: make_examples(nlp))
+    optimizer.learn_rate = 1e-3
+    for _ in range(40):
+        nlp.update(make_examples(nlp), sgd=optimizer)
+    for text in (TEXTS[0], TEXTS[3]):
+        doc = nlp(text)
+        relevant = {token.text for token in doc if "w" in token.text}
+        kept = {token.text for span in doc.spans["kept_tokens"] for token in span}
+        assert relevant <= kept < {token.text for token in doc}
+        assert set(texts_of(doc)) == relevant
+
+
 def test_batches_of_documents_give_what_single_ones_do(trained):
     trained.get_pipe("transformer").model.attrs["keep_ratio"] = 0.4
     single = [trained(text)._.trf_data.model_output for text in TEXTS]
@@ -214,7 +228,11 @@ def test_the_component_is_a_transformer(trained):
     ("settings", "message"),
     [
         ({"gates": [2, 1]}, r"gates = \[2, 1\]"),
-        ({"gates": [0]}, r"gates = \[0\]"),
+        ({"gates": [-1]}, r"gates = \[-1\]"),
+        (
+            {"gates": [0], "criterion": build_attention_criterion_v1(), "keep_ratio": 0.5},
+            r"gates = \[0\] for the criterion 'attention'",
+        ),
         ({"keep_ratio": 0.0}, "keep_ratio = 0.0"),
         ({"train_keep_ratio": 1.5}, "train_keep_ratio = 1.5"),
         ({"threshold": 2.0}, "threshold = 2.0"),
