@@ -1,21 +1,18 @@
 """What gold spans look like, which candidates reach them, and what those candidates cost.
 
 `measure_coverage` turns documents into a report of plain numbers, `recommend` reads a setting off
-it, `format_report` and `plot_report` show it.
+it; `coverage_report` shows it.
 """
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from spacy.tokens import Doc
-from wasabi.tables import table
 
-from spacy_spans.errors import DataError, SettingsError
+from spacy_spans.errors import DataError
 from spacy_spans.kernels import coverage as kernel
 from spacy_spans.keys import printable
-from spacy_spans.runtime import require_matplotlib
 
 Report: TypeAlias = dict[str, Any]
 
@@ -82,7 +79,7 @@ def recommend(report: Report, max_cost: int = MAX_COST) -> Report:
     if row["max_length"] is None:
         found = f"Only spans of any length reach {100 * REACH_WANTED:.0f} %"
     else:
-        found = f"Up to {row['max_length']} tokens reach {_percent(row['share'])} of the spans"
+        found = f"Up to {row['max_length']} tokens reach {percent(row['share'])} of the spans"
     found += f", with {cost:,.0f} candidates per 1,000 tokens"
     if cost <= max_cost:
         max_length = row["max_length"] or report["all"]["length"]["max"]
@@ -98,56 +95,6 @@ def recommend(report: Report, max_cost: int = MAX_COST) -> Report:
             "`ner`, is worth a try."
         )
     return _recommendation("spacy-spans.boundary_candidates.v1", reason, None)
-
-
-def format_report(report: Report, *, unicode: bool = True) -> str:
-    """Write a report as tables for people.
-
-    report (Report): From `measure_coverage`.
-    unicode (bool): Draw histograms with block characters; else with ASCII.
-    RETURNS (str): Several lines, without a line break at the end.
-    """
-    parts = [_format_corpus(report), _format_labels(report, unicode), _format_cost(report)]
-    recommendation = report["recommendation"]
-    name = recommendation["candidates"] or "nothing"
-    parts.append(f"Recommended: {name}\n{recommendation['reason']}")
-    if recommendation["config"]:
-        parts.append(recommendation["config"])
-    return "\n\n".join(parts)
-
-
-def plot_report(report: Report, path: Path, image_format: str = "png") -> None:
-    """Draw reach per label, and the cost of candidates, against max_length.
-
-    report (Report): From `measure_coverage`.
-    path (Path): Image file.
-    image_format (str): One that matplotlib can write: "png", "svg", "pdf", ...
-    RAISES (SettingsError): matplotlib is not installed, or does not know the format.
-    """
-    require_matplotlib()
-    from matplotlib.figure import Figure
-
-    names = ["all" if n is None else str(n) for n in MAX_LENGTHS]
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.subplots()
-    for label, stats in report["labels"].items():
-        # Matplotlib leaves lines whose label starts with "_" out of the legend, and reads "$".
-        shown = label.replace("$", r"\$").lstrip("_") or "(no label)"
-        axes.plot(names, [100 * share for share in stats["reach"]], marker=".", label=shown)
-    axes.set(xlabel="max_length (tokens)", ylabel="gold spans reached (%)", ylim=(0, 102))
-    costs = axes.twinx()
-    costs.bar(names, [row["candidates_per_1000"] or 1 for row in report["cost"]], color="0.85")
-    costs.set(ylabel="candidates per 1,000 tokens", yscale="log", ylim=(100, None))
-    # Lines in front of the bars.
-    axes.set_zorder(costs.get_zorder() + 1)
-    axes.patch.set_visible(False)
-    if report["labels"]:
-        columns = 1 + len(report["labels"]) // 16
-        axes.legend(loc="lower right", fontsize="small", ncols=columns)
-    try:
-        figure.savefig(path, format=image_format)
-    except ValueError as error:
-        raise SettingsError(f"Cannot write an image of format {image_format!r}: {error}") from error
 
 
 class _Totals:
@@ -176,7 +123,7 @@ class _Totals:
             "spans": n_spans,
             "length": kernel.summarize_lengths(lengths)
             | {
-                "histogram": dict(zip(_CLASS_NAMES, histogram.tolist(), strict=True)),
+                "histogram": dict(zip(CLASS_NAMES, histogram.tolist(), strict=True)),
             },
             "overlapping": _share(self.overlapping, n_spans),
             "nested": _share(self.nested, n_spans),
@@ -348,7 +295,7 @@ def _name_exceptions(report: Report, index: int) -> str:
     """What else to know about row `index` of the cost table before choosing it."""
     text = ""
     short = [
-        f"{printable(label)} ({_percent(stats['reach'][index])})"
+        f"{printable(label)} ({percent(stats['reach'][index])})"
         for label, stats in report["labels"].items()
         if stats["reach"][index] < REACH_WANTED
     ]
@@ -359,10 +306,15 @@ def _name_exceptions(report: Report, index: int) -> str:
     cheaper = inside["candidates"] < row["candidates"]
     if cheaper and inside["share"] >= REACH_WANTED:
         text += (
-            f" With within_sentences = true {_percent(inside['share'])} at "
+            f" With within_sentences = true {percent(inside['share'])} at "
             f"{inside['candidates_per_1000']:,.0f}, if the pipeline sets sentences."
         )
     return text
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Write a share for people; "-" for one of nothing."""
+    return "-" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def _name_class(i: int) -> str:
@@ -373,76 +325,4 @@ def _name_class(i: int) -> str:
     return str(first) if last == first else f"{first}-{last}"
 
 
-_CLASS_NAMES = tuple(_name_class(i) for i in range(len(HISTOGRAM_EDGES)))
-
-
-def _format_corpus(report: Report) -> str:
-    corpus = report["corpus"]
-    lines = (
-        ("Documents", "docs"),
-        ("- without tokens", "empty_docs"),
-        ("- without the key", "docs_without_key"),
-        ("- without spans", "docs_without_spans"),
-        ("Sentences", "sentences"),
-        ("Tokens", "tokens"),
-        ("Spans", "spans"),
-        ("- given twice", "duplicate_spans"),
-        ("- without tokens, left out", "spans_without_tokens"),
-    )
-    always = ("docs", "tokens", "spans")
-    rows = [("Spans key", printable(report["spans_key"]))]
-    rows += [(name, f"{corpus[key]:,}") for name, key in lines if key in always or corpus[key]]
-    others = [
-        f"{key} ({n['spans']:,})"
-        for key, n in sorted(corpus["keys"].items())
-        if key != report["spans_key"]
-    ]
-    if others:
-        rows.append(("Other keys (spans)", printable(", ".join(others))))
-    return table(rows, max_col=100).strip("\n")
-
-
-def _format_labels(report: Report, unicode: bool) -> str:
-    header = ["Label", "Spans", "Mean", "Median", "P95", "Max", "Lengths"]
-    header += ["Nested", "Overlap", "Cross", "Tokens in spans"]
-    rows = [
-        (
-            printable(label),
-            f"{stats['spans']:,}",
-            f"{stats['length']['mean']:.1f}",
-            *(f"{stats['length'][key]:,}" for key in ("median", "p95", "max")),
-            _draw(list(stats["length"]["histogram"].values()), unicode),
-            *(_percent(stats[key]) for key in ("nested", "overlapping", "crossing")),
-            f"{stats['covered_tokens']:,} ({_percent(stats['covered'])})",
-        )
-        for label, stats in (*report["labels"].items(), ("All", report["all"]))
-    ]
-    text = table(rows, header=header, divider=True, aligns=["l", *"rrrrr", "l", *"rrrr"])
-    return text.strip("\n") + "\nLengths, in tokens: " + " | ".join(_CLASS_NAMES)
-
-
-def _format_cost(report: Report) -> str:
-    with_sentences = any("within_sentences" in row for row in report["cost"])
-    header = ["Max length", "Gold reached", "Candidates per 1,000 tokens"]
-    if with_sentences:
-        header += ["Gold reached in sentences", "Candidates in sentences"]
-    rows = []
-    for row in report["cost"]:
-        cells = ["unbounded" if row["max_length"] is None else str(row["max_length"])]
-        for part in (row, row.get("within_sentences")):
-            if part is not None:
-                cost = part["candidates_per_1000"]
-                cells += [_percent(part["share"], 2), "-" if cost is None else f"{cost:,.0f}"]
-        rows.append(cells)
-    return table(rows, header=header, divider=True, aligns="r").strip("\n")
-
-
-def _percent(share: float | None, digits: int = 1) -> str:
-    return "-" if share is None else f"{100 * share:.{digits}f} %"
-
-
-def _draw(counts: list[int], unicode: bool) -> str:
-    """One character per count: blank for none, then eight heights up to the largest."""
-    heights = "▁▂▃▄▅▆▇█" if unicode else "_.-:=+*#"
-    top = max(*counts, 1)
-    return "".join(heights[-(-8 * n // top) - 1] if n else " " for n in counts)
+CLASS_NAMES = tuple(_name_class(i) for i in range(len(HISTOGRAM_EDGES)))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from spacy.tokens import Doc, Span, SpanGroup
 
 from spacy_spans import coverage
-from spacy_spans.errors import DataError, SettingsError
+from spacy_spans.coverage_report import format_report
+from spacy_spans.errors import DataError
 
 pytestmark = pytest.mark.installed
 
@@ -158,7 +159,7 @@ def test_spans_without_tokens_are_counted_and_left_out(nlp):
     report = coverage.measure_coverage([make_doc(nlp.vocab, 3, [(1, 1, "A"), (1, 2, "A")])])
     assert report["corpus"]["spans_without_tokens"] == 1
     assert report["corpus"]["spans"] == 1
-    assert "- without tokens, left out   1" in coverage.format_report(report)
+    assert "- without tokens, left out   1" in format_report(report)
 
 
 @pytest.mark.parametrize("key_docs", [0, 1, 3])
@@ -166,7 +167,7 @@ def test_nothing_to_measure_gives_a_report(nlp, key_docs):
     report = coverage.measure_coverage(make_doc(nlp.vocab, n) for n in range(key_docs))
     assert report["recommendation"]["candidates"] is None
     assert report["labels"] == {}
-    text = coverage.format_report(report)
+    text = format_report(report)
     assert "There are no spans to reach" in text
     assert "nan" not in text
     assert "None" not in text
@@ -187,7 +188,7 @@ def test_a_missing_key_names_those_that_are_there(nlp):
         coverage.measure_coverage(docs)
     report = coverage.measure_coverage(docs, spans_key="gold")
     assert report["corpus"]["docs_without_key"] == 1
-    assert "Other keys (spans)   other (0)" in coverage.format_report(report)
+    assert "Other keys (spans)   other (0)" in format_report(report)
     with pytest.raises(DataError, match="no span groups at all: convert the annotations"):
         coverage.measure_coverage([make_doc(nlp.vocab, 3, key=None)])
 
@@ -241,35 +242,8 @@ def test_sentences_are_recommended_where_they_save_work(nlp):
     docs = [make_doc(nlp.vocab, 40, [(0, 3, "A"), (21, 24, "A")], sentences=[0, 20])]
     report = coverage.measure_coverage(docs)
     assert "within_sentences = true 100.0 % at 3,700" in report["recommendation"]["reason"]
-    assert "Candidates in sentences" in coverage.format_report(report)
+    assert "Candidates in sentences" in format_report(report)
     # One document without boundaries, and nothing is said of sentences.
     report = coverage.measure_coverage([*docs, make_doc(nlp.vocab, 10)])
     assert report["corpus"]["sentences"] is None
-    assert "entences" not in coverage.format_report(report)
-
-
-def test_histograms_can_be_drawn_in_ascii(nlp):
-    report = coverage.measure_coverage(
-        [make_doc(nlp.vocab, 9, [(0, 1, "A"), (1, 2, "A"), (0, 5, "A")])]
-    )
-    assert "█   ▄" in coverage.format_report(report)
-    text = coverage.format_report(report, unicode=False)
-    assert "#   :" in text
-    assert text.isascii()
-
-
-def test_names_are_printed_without_control_characters(nlp):
-    docs = [make_doc(nlp.vocab, 5, [(0, 2, "A\x1b[31m\n")])]
-    text = coverage.format_report(coverage.measure_coverage(docs))
-    assert r"A\x1b[31m\n" in text
-    assert "\x1b" not in text
-
-
-def test_plot_writes_an_image(nlp, tmp_path):
-    pytest.importorskip("matplotlib", reason="matplotlib (extra viz) is not installed")
-    report = coverage.measure_coverage([make_doc(nlp.vocab, 9, [(0, 5, "_A$"), (0, 1, "B")])])
-    coverage.plot_report(report, tmp_path / "plot.tmp", "png")
-    assert (tmp_path / "plot.tmp").read_bytes().startswith(b"\x89PNG")
-    coverage.plot_report(coverage.measure_coverage([]), tmp_path / "empty.png")
-    with pytest.raises(SettingsError, match="Cannot write an image of format 'nonsense'"):
-        coverage.plot_report(report, tmp_path / "plot", "nonsense")
+    assert "entences" not in format_report(report)

@@ -39,7 +39,7 @@ def coverage_cli(
     with exit_on_error("Cannot measure"):
         from tqdm import tqdm
 
-        from spacy_spans import coverage
+        from spacy_spans import coverage, coverage_report
         from spacy_spans.converters.convert import make_tokenizer
         from spacy_spans.readers import read_docbin
 
@@ -56,12 +56,12 @@ def coverage_cli(
             max_cost=max_cost,
         )
         # Printer.text would wrap the tables.
-        typer.echo(coverage.format_report(report, unicode=_can_show("▁█")))
+        typer.echo(coverage_report.format_report(report, unicode=_can_show("▁█")))
         if json_path is not None:
             write_json(json_path, {"data": str(data), **report})
         if plot is not None:
             with replacing(plot) as path:
-                coverage.plot_report(report, path, plot.suffix.lstrip(".") or "png")
+                coverage_report.plot_report(report, path, plot.suffix.lstrip(".") or "png")
 
 
 def _can_show(text: str) -> bool:
