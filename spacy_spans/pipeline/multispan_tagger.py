@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from spacy.language import Language
@@ -29,40 +29,31 @@ from spacy_spans.kernels.losses import log_share, rarity_bias, sigmoid
 from spacy_spans.kernels.schemes import TagScheme
 from spacy_spans.pipeline.span_settings import check_tagger_settings
 from spacy_spans.pipeline.spans_pipe import SpansPipe
-from spacy_spans.pipeline.stored_pipe import check_upstream
+from spacy_spans.pipeline.stored_pipe import N_SAMPLE_DOCS, check_upstream
 from spacy_spans.pipeline.tag_decoding import (
+    Found,
     append_mentions,
     decode,
     find_fragments,
     join_links,
     link_offsets,
     list_pairs,
+    nothing_found,
+    split_by_doc,
 )
 from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, TagLayout, choose_layout
 from spacy_spans.pipeline.tag_loss import link_loss, tag_loss
 from spacy_spans.pipeline.tag_report import TagReport
 from spacy_spans.pipeline.tagging import Batch, encode, make_batch
 from spacy_spans.torch_layer import keeping_gradients, layer_shim
-from spacy_spans.types import FloatArray, IntArray, SpanArrays
+from spacy_spans.types import FloatArray, SpanArrays
 
 SCORE_WEIGHTS: dict[str, float | None] = {"f": 1.0, "p": 0.0, "r": 0.0, "partial_f": 0.0}
 # In cfg: what `layers` and `discontinuous` came to.
 SHARED, LINKS = "shared", "links"
 LAYERS_SHARED = {"shared": True, "per_label": False}
-# Documents that model layers see to infer their sizes.
-N_SAMPLE_DOCS = 10
 # Pairs of fragments scored at once: bounds what the linker holds.
 PAIRS_PER_BLOCK = 1 << 16
-
-
-class Found(NamedTuple):
-    """Fragments that `predict` finds in a document; most are mentions of their own.
-
-    mentions (ndarray): Mention of each fragment. Shape (n,), int32.
-    """
-
-    spans: SpanArrays
-    mentions: IntArray
 
 
 class MultispanTagger(SpansPipe):
@@ -187,18 +178,19 @@ class MultispanTagger(SpansPipe):
         docs = list(docs)
         if not any(len(doc) for doc in docs):
             # Encoders stumble over batches without any token.
-            return [_nothing() for _ in docs]
+            return [nothing_found() for _ in docs]
         self.require_initialized()
         check_upstream(self.model, docs, self.name)
         batch = self._batch(docs)
         if not len(batch.tokens):
-            return [_nothing() for _ in docs]
+            return [nothing_found() for _ in docs]
         rows, edges = self.model.get_ref("tokens").predict(docs)
         self.check_finite(rows)
         self.check_finite(edges)
         if self._kept is not None:
             rows = rows[self._ops.asarray(batch.tokens)]
-        return self._split(self._decode(rows, self._ops.to_numpy(edges), batch), batch)
+        found = self._decode(rows, self._ops.to_numpy(edges), batch)
+        return split_by_doc(found, batch)
 
     def _batch(self, docs: Sequence[Doc]) -> Batch:
         """Where the tokens to be tagged lie. Warns once if no document has kept runs."""
@@ -244,21 +236,6 @@ class MultispanTagger(SpansPipe):
             kept &= lengths <= self.cfg["max_length"]
         spans = SpanArrays(offsets[kept], labels[kept].astype("i"), values[kept])
         return Found(spans, mentions[kept].astype("i"))
-
-    def _split(self, found: Found, batch: Batch) -> list[Found]:
-        """What was found in each document, with offsets of its own."""
-        docs = batch.text_of[batch.doc_of[found.spans.offsets[:, 0]]]
-        half_open = np.asarray([0, 1])
-        tokens = batch.tokens[found.spans.offsets - half_open] + half_open
-        offsets = (tokens - batch.text_starts[docs][:, None]).astype("i")
-        order = np.argsort(docs, kind="stable")
-        ends = np.cumsum(np.bincount(docs, minlength=len(batch.text_starts)))[:-1]
-        columns = (offsets, found.spans.labels, found.spans.scores, found.mentions)
-        parts = (np.split(column[order], ends) for column in columns)
-        return [
-            Found(SpanArrays(own, labels, scores), mentions)
-            for own, labels, scores, mentions in zip(*parts, strict=True)
-        ]
 
     # Training
 
@@ -412,17 +389,6 @@ class MultispanTagger(SpansPipe):
         self._kept.has_warned_of_lost = True
         return self._batch([doc])
 
-    # Scoring
-
-    def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
-        """Score predicted spans. RETURNS (Dict[str, Any]): What the scorer returns."""
-        examples = list(examples)
-        validate_examples(examples, "MultispanTagger.score")
-        if self.scorer is None:
-            return {}
-        scores: dict[str, Any] = self.scorer(examples, spans_key=self.key, **kwargs)
-        return scores
-
     # Helpers
 
     def _check_loaded(self) -> None:
@@ -444,18 +410,8 @@ class MultispanTagger(SpansPipe):
             )
 
     @property
-    def _ops(self) -> Any:
-        """thinc's array operations; untyped, since its stubs know no numpy arrays."""
-        return self.model.ops
-
-    @property
     def _has_weights(self) -> bool:
         return layer_shim(self.model.get_ref("projector")).module is not None
-
-
-def _nothing() -> Found:
-    none = np.zeros(0, "i")
-    return Found(SpanArrays(np.zeros((0, 2), "i"), none, np.zeros(0, "f")), none)
 
 
 def _count_tags(tags: Any, n_tags: int) -> Any:

@@ -8,7 +8,6 @@ sent back at once and leaves a gradient per token. Memory so grows with tokens a
 with candidates times labels; only the offsets of all candidates are held, in numpy.
 """
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -31,24 +30,19 @@ from spacy_spans.kernels.calibration import invert_score_map
 from spacy_spans.kernels.decoding import select_best
 from spacy_spans.kernels.enumeration import batch_offsets
 from spacy_spans.kernels.losses import sigmoid, softmax
+from spacy_spans.pipeline.candidate_scoring import backprop_blocks, find_likely
 from spacy_spans.pipeline.listing import Listing
 from spacy_spans.pipeline.reach import Reach
 from spacy_spans.pipeline.span_loss import boundary_loss, candidate_loss
 from spacy_spans.pipeline.span_settings import check_settings
 from spacy_spans.pipeline.spans_pipe import SCORE_MAP, SpansPipe
-from spacy_spans.pipeline.stored_pipe import check_upstream
+from spacy_spans.pipeline.stored_pipe import N_SAMPLE_DOCS, check_upstream
 from spacy_spans.torch_layer import layer_shim
 from spacy_spans.types import CandidateFunction, FloatArray, IntArray, SpanArrays
 
-# Candidates scored before the threshold is applied: bounds what prediction holds at once.
-SPANS_PER_BLOCK = 1 << 16
-# Candidates scored at once in training, where all that led to their scores is kept.
-SPANS_PER_TRAINING_BLOCK = 1 << 14
 SCORE_WEIGHTS: dict[str, float | None] = {"f": 1.0, "p": 0.0, "r": 0.0, "candidate_recall": 0.0}
 # In cfg: whether start and end scores were trained.
 BOUNDARIES = "boundaries"
-# Documents that model layers see to infer their sizes.
-N_SAMPLE_DOCS = 10
 
 
 class Prediction(NamedTuple):
@@ -160,9 +154,7 @@ class SpanEnumerator(SpansPipe):
         tokens, boundary_scores = self._predict_tokens(docs)
         candidates = self.listing(docs, boundary_scores)
         offsets, counts = candidates.dataXd, candidates.lengths
-        rows, labels, scores = self._above_threshold(
-            tokens, offsets, counts, [len(doc) for doc in docs]
-        )
+        rows, labels, scores = self._above_threshold(tokens, candidates, [len(doc) for doc in docs])
         ends = np.searchsorted(rows, np.cumsum(counts))
         columns = (np.split(column, ends)[:-1] for column in (offsets[rows], labels, scores))
         spans = [self._decode(SpanArrays(*own)) for own in zip(*columns, strict=True)]
@@ -207,33 +199,23 @@ class SpanEnumerator(SpansPipe):
         return [part.copy() for part in np.split(scores, ends)[:-1]]
 
     def _above_threshold(
-        self, tokens: Floats2d, offsets: IntArray, counts: IntArray, doc_lengths: Sequence[int]
+        self, tokens: Floats2d, candidates: Any, doc_lengths: Sequence[int]
     ) -> tuple[Any, Any, Any]:
-        """Score candidates block by block; keep row, label and score of what is likely enough."""
-        classifier = self.model.get_ref("classifier")
+        """Row, label and score of what is likely enough."""
         thresholds = np.asarray(self.thresholds(), dtype="f")
         # The score map is applied only to what can reach a threshold after it.
-        lowest = self._ops.asarray(invert_score_map(self.cfg[SCORE_MAP], thresholds), dtype="f")
-        found = []
-        for first in range(0, len(offsets), SPANS_PER_BLOCK):
-            block = batch_offsets(
-                offsets[first : first + SPANS_PER_BLOCK], counts, doc_lengths, first_row=first
-            )
-            logits = classifier.predict((tokens, self._ops.asarray(block)))
-            self.check_finite(logits)
-            scores = self._probabilities(logits)
-            rows, labels = ((scores >= lowest) & (scores > 0)).nonzero()
-            found.append((rows + first, labels, scores[rows, labels]))
-        if not found:
-            return np.zeros(0, "i"), np.zeros(0, "i"), np.zeros(0, "f")
-        to_numpy = self._ops.to_numpy
-        columns = [np.concatenate(list(map(to_numpy, parts))) for parts in zip(*found, strict=True)]
-        probabilities = self.calibrated(columns[2])
-        kept = probabilities >= thresholds[columns[1]]
-        return columns[0][kept], columns[1][kept], probabilities[kept]
+        lowest = invert_score_map(self.cfg[SCORE_MAP], thresholds)
+        classifier = self.model.get_ref("classifier")
+        rows, labels, scores = find_likely(
+            classifier, tokens, candidates, doc_lengths, lowest, self._probabilities
+        )
+        probabilities = self.calibrated(scores)
+        kept = probabilities >= thresholds[labels]
+        return rows[kept], labels[kept], probabilities[kept]
 
     def _probabilities(self, logits: Floats2d) -> Floats2d:
         """Of each label; with softmax 0 for all but the best, so that a span has one label."""
+        self.check_finite(logits)
         if self.loss == "sigmoid":
             return sigmoid(logits)
         scores = softmax(logits)[:, 1:]
@@ -266,7 +248,14 @@ class SpanEnumerator(SpansPipe):
             add_gold=self.add_gold_candidates,
             negative_ratio=self.negative_ratio,
         )
-        loss, d_tokens = self._backprop_candidates(docs, gold, candidates, weights, tokens)
+        doc_lengths = [len(doc) for doc in docs]
+
+        def loss_of(rows: slice, offsets: IntArray, logits: Floats2d) -> tuple[float, Floats2d]:
+            own = weights[rows] if weights is not None else None
+            return self._loss(gold, doc_lengths, offsets, logits, own)
+
+        classifier = self.model.get_ref("classifier")
+        loss, d_tokens = backprop_blocks(classifier, tokens, candidates, doc_lengths, loss_of)
         if boundary_scores is not None:
             extra_loss, d_scores = self._boundary_loss(docs, reachable, annotated, tokens)
             loss += extra_loss
@@ -297,33 +286,6 @@ class SpanEnumerator(SpansPipe):
             kept=kept,
         )
         return loss, gradient
-
-    def _backprop_candidates(
-        self,
-        docs: Sequence[Doc],
-        gold: Sequence[GoldSpans],
-        candidates: Any,
-        weights: FloatArray | None,
-        tokens: Floats2d,
-    ) -> tuple[float, Any]:
-        """Score candidates block by block, and collect their loss and the tokens' gradient."""
-        classifier = self.model.get_ref("classifier")
-        doc_lengths = [len(doc) for doc in docs]
-        d_tokens = self._ops.alloc2f(*tokens.shape)
-        loss = 0.0
-        for first in range(0, len(candidates.dataXd), SPANS_PER_TRAINING_BLOCK):
-            rows = slice(first, first + SPANS_PER_TRAINING_BLOCK)
-            offsets = batch_offsets(
-                candidates.dataXd[rows], candidates.lengths, doc_lengths, first_row=first
-            )
-            logits, backprop = classifier.begin_update((tokens, self._ops.asarray(offsets)))
-            block_weights = weights[rows] if weights is not None else None
-            block_loss, d_logits = self._loss(gold, doc_lengths, offsets, logits, block_weights)
-            loss += block_loss
-            if not math.isfinite(loss):
-                break  # Before the gradient reaches the classifier; `update` raises.
-            d_tokens += backprop(d_logits)
-        return loss, d_tokens
 
     def get_loss(
         self, examples: Iterable[Example], candidates_logits: tuple[Ragged, Floats2d]
@@ -444,11 +406,9 @@ class SpanEnumerator(SpansPipe):
             share of gold spans that were candidates, None without gold.
         """
         examples = list(examples)
-        validate_examples(examples, "SpanEnumerator.score")
-        if self.scorer is None:
-            return {}
-        scores = self.scorer(examples, spans_key=self.key, **kwargs)
-        scores[f"spans_{self.key}_candidate_recall"] = self._candidate_recall(examples)
+        scores = super().score(examples, **kwargs)
+        if self.scorer is not None:
+            scores[f"spans_{self.key}_candidate_recall"] = self._candidate_recall(examples)
         return scores
 
     def _candidate_recall(self, examples: Sequence[Example]) -> float | None:
@@ -461,11 +421,6 @@ class SpanEnumerator(SpansPipe):
         return reach.recall()
 
     # Helpers
-
-    @property
-    def _ops(self) -> Any:
-        """thinc's array operations; untyped, since its stubs know no numpy arrays."""
-        return self.model.ops
 
     @property
     def _has_weights(self) -> bool:

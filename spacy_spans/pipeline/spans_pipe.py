@@ -1,9 +1,9 @@
 """What every component that learns labelled spans from a `doc.spans` key shares."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from spacy.training import Example
+from spacy.training import Example, validate_examples
 from spacy.vocab import Vocab
 from thinc.api import Model
 
@@ -30,6 +30,8 @@ class SpansPipe(StoredPipe):
 
     `cfg` holds the labels and these settings.
     """
+
+    scorer: Callable | None
 
     def __init__(self, vocab: Vocab, model: Model, name: str, settings: dict[str, Any]) -> None:
         """
@@ -136,6 +138,15 @@ class SpansPipe(StoredPipe):
                 f"All training documents that have doc.spans[{self.key!r}] have no span in it. "
                 "Add annotations, or give labels."
             )
+
+    def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
+        """Score predicted spans. RETURNS (Dict[str, Any]): What the scorer returns, if any."""
+        examples = list(examples)
+        validate_examples(examples, f"{type(self).__name__}.score")
+        if self.scorer is None:
+            return {}
+        scores: dict[str, Any] = self.scorer(examples, spans_key=self.key, **kwargs)
+        return scores
 
     def _check_stored(self, stored: dict[str, Any]) -> None:
         labels = stored.get("labels")

@@ -23,6 +23,8 @@ from spacy_spans.errors import DataError, SpansError, SpansWarning
 
 # In the stored cfg: checksum of the stored weights.
 MODEL_DIGEST = "model_sha256"
+# Documents that model layers see to infer their sizes.
+N_SAMPLE_DOCS = 10
 
 
 @contextmanager
@@ -131,6 +133,11 @@ class StoredPipe(TrainablePipe):
         RETURNS (tuple): The loss per token, and what sends its gradient back.
         """
         raise NotImplementedError
+
+    @property
+    def _ops(self) -> Any:
+        """thinc's array operations; untyped, since its stubs know no numpy arrays."""
+        return self.model.ops
 
     @property
     def learns(self) -> bool:

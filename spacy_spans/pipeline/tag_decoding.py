@@ -5,7 +5,7 @@ Tokens of a batch are counted end to end. Nothing here knows spaCy or the model.
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from spacy_spans.kernels.schemes import (
 )
 from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, TagLayout
 from spacy_spans.pipeline.tagging import MAX_FRAGMENT_LENGTH, Batch
-from spacy_spans.types import FloatArray, IntArray, Integers, LongArray
+from spacy_spans.types import FloatArray, IntArray, Integers, LongArray, SpanArrays
 
 # From this probability on a start or an end is there.
 EVEN = 0.5
@@ -41,6 +41,22 @@ FRAGMENT_PROBABILITY = 0.002
 MIN_FRAGMENTS, FRAGMENTS_PER_TOKEN = 16, 0.25
 # Tag scores that one chain holds; it takes some ten times as many numbers to work on them.
 SCORES_PER_CHAIN = 1 << 20
+
+
+class Found(NamedTuple):
+    """Fragments that were found, in a batch or in a document; most are mentions of their own.
+
+    mentions (ndarray): Mention of each fragment. Shape (n,), int32.
+    """
+
+    spans: SpanArrays
+    mentions: IntArray
+
+
+def nothing_found() -> Found:
+    """No fragments."""
+    none = np.zeros(0, "i")
+    return Found(SpanArrays(np.zeros((0, 2), "i"), none, np.zeros(0, "f")), none)
 
 
 def decode(
@@ -149,6 +165,22 @@ def append_mentions(
         np.concatenate([values, more_values]),
         np.concatenate([np.arange(len(spans)), numbers]),
     )
+
+
+def split_by_doc(found: Found, batch: Batch) -> list[Found]:
+    """What was found in each document, with offsets of its own."""
+    docs = batch.text_of[batch.doc_of[found.spans.offsets[:, 0]]]
+    half_open = np.asarray([0, 1])
+    tokens = batch.tokens[found.spans.offsets - half_open] + half_open
+    offsets = (tokens - batch.text_starts[docs][:, None]).astype("i")
+    order = np.argsort(docs, kind="stable")
+    ends = np.cumsum(np.bincount(docs, minlength=len(batch.text_starts)))[:-1]
+    columns = (offsets, found.spans.labels, found.spans.scores, found.mentions)
+    parts = (np.split(column[order], ends) for column in columns)
+    return [
+        Found(SpanArrays(own, labels, scores), mentions)
+        for own, labels, scores, mentions in zip(*parts, strict=True)
+    ]
 
 
 def _decode_chain(

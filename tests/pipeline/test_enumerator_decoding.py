@@ -185,7 +185,7 @@ def test_blocks_of_candidates_give_what_one_block_gives(monkeypatch):
     nlp, _, _ = make_initialized(threshold=0.0)
     texts = [*TEXTS, "one more text with several words", "x"]
     whole = [scored(doc) for doc in nlp.pipe(texts)]
-    monkeypatch.setattr("spacy_spans.pipeline.span_enumerator.SPANS_PER_BLOCK", 7)
+    monkeypatch.setattr("spacy_spans.pipeline.candidate_scoring.SPANS_PER_BLOCK", 7)
     blocks = [scored(doc) for doc in nlp.pipe(texts)]
     for own, other in zip(whole, blocks, strict=True):
         assert [span[:3] for span in sorted(own)] == [span[:3] for span in sorted(other)]

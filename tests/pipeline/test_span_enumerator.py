@@ -688,7 +688,7 @@ def test_repeating_the_batch_changes_neither_loss_nor_gradient(loss, candidates)
 def test_blocks_of_candidates_train_as_one_block(monkeypatch, size, settings_, candidates):
     config = {"candidates": CANDIDATES[candidates], **settings_}
     whole, gradients = make_update(**config)
-    monkeypatch.setattr("spacy_spans.pipeline.span_enumerator.SPANS_PER_TRAINING_BLOCK", size)
+    monkeypatch.setattr("spacy_spans.pipeline.candidate_scoring.SPANS_PER_TRAINING_BLOCK", size)
     seen = []
     classify = SpanClassifier.forward
 
