@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 
+import numpy as np
 import spacy
 from spacy.language import Language
 from spacy.tokens import Doc, Span, SpanGroup
@@ -49,6 +50,9 @@ FLAT_DATA = [
 LABELS = ("DUTY", "KNOWLEDGE", "SKILL")
 # What each component can learn by heart.
 DATA_FOR = {"span_enumerator": DATA, "multispan_tagger": TAG_DATA}
+
+# The texts of all of them.
+TEXTS = [text for text, _ in DATA]
 
 SMALL_TOK2VEC = {
     "@architectures": "spacy.HashEmbedCNN.v2",
@@ -148,6 +152,19 @@ def make_trained(data=DATA, steps=50, **settings):
     return nlp
 
 
+def data_for(loss):
+    """What `span_enumerator` can learn with this loss."""
+    return ONE_LABEL_DATA if loss == "softmax" else DATA
+
+
+def make_annotated_examples(nlp, data):
+    """Examples whose predicted documents have the spans that preset candidates are read from."""
+    examples = make_examples(nlp, data)
+    for example in examples:
+        write_given(example.predicted)
+    return examples
+
+
 def train_by_heart(factory, **settings):
     """A trained pipeline with one of the components, on what that can learn by heart."""
     return make_trained(DATA_FOR[factory], factory=factory, **settings)
@@ -182,3 +199,31 @@ def predictions(nlp, key="sc"):
     """Offsets, labels, scores and ids that a pipeline finds in the texts of the data."""
     docs = nlp.pipe(text for text, _ in DATA)
     return [[*scored(doc, key), *(span.id_ for span in doc.spans[key])] for doc in docs]
+
+
+def gradients_of(pipe):
+    """Gradients of all weights of an enumerator that are to be trained, by layer and name."""
+    gradients = {}
+    for i, node in enumerate(pipe.model.walk()):
+        for name in node.grad_names:
+            gradients[i, name] = node.get_grad(name).copy()
+        for shim in node.shims:
+            for name, value in shim.module.named_parameters():
+                assert value.grad is not None, name
+                gradients[i, name] = value.grad.numpy().copy()
+    return gradients
+
+
+def make_update(data=DATA, repeat=1, **config):
+    """Loss and gradients of an enumerator's update without an optimizer, from fixed weights."""
+    nlp, pipe, _ = make_initialized(data_for(config.get("loss")), **config)
+    examples = [example for _ in range(repeat) for example in make_examples(nlp, data)]
+    losses = pipe.update(examples)
+    return losses["span_enumerator"], gradients_of(pipe)
+
+
+def assert_same_gradients(gradients, others, factor=1.0, **tolerance):
+    tolerance = {"rtol": 1e-3, "atol": 1e-6, **tolerance}
+    assert sorted(gradients) == sorted(others)
+    for key, value in gradients.items():
+        np.testing.assert_allclose(value * factor, others[key], err_msg=str(key), **tolerance)

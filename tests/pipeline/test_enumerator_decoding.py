@@ -13,7 +13,6 @@ from spacy_spans.types import SpanArrays
 
 from .. import reference
 from . import (
-    DATA,
     LABELS,
     found,
     make_initialized,
@@ -22,8 +21,6 @@ from . import (
 )
 
 pytestmark = pytest.mark.installed
-
-TEXTS = [text for text, _ in DATA]
 
 
 @cache
@@ -179,19 +176,6 @@ def test_settings_apply_to_each_document_of_a_batch(monkeypatch):
     patch_logits(pipe, monkeypatch, lambda start, end: (logit(0.6 + 0.01 * start - 0.001 * end),))
     docs = list(nlp.pipe(["a b", "", "c d e", "f"]))
     assert [found(doc) for doc in docs] == [[(1, 2, "A")], [], [(2, 3, "A")], [(0, 1, "A")]]
-
-
-def test_blocks_of_candidates_give_what_one_block_gives(monkeypatch):
-    nlp, _, _ = make_initialized(threshold=0.0)
-    texts = [*TEXTS, "one more text with several words", "x"]
-    whole = [scored(doc) for doc in nlp.pipe(texts)]
-    monkeypatch.setattr("spacy_spans.pipeline.candidate_scoring.SPANS_PER_BLOCK", 7)
-    blocks = [scored(doc) for doc in nlp.pipe(texts)]
-    for own, other in zip(whole, blocks, strict=True):
-        assert [span[:3] for span in sorted(own)] == [span[:3] for span in sorted(other)]
-        np.testing.assert_allclose(
-            [span[3] for span in sorted(own)], [span[3] for span in sorted(other)], atol=1e-6
-        )
 
 
 def test_softmax_gives_a_span_one_label_even_if_another_reaches_the_threshold(monkeypatch):

@@ -8,6 +8,7 @@ from spacy_spans.errors import SpansWarning
 from . import (
     DATA,
     LABELS,
+    TEXTS,
     found,
     make_examples,
     make_initialized,
@@ -18,8 +19,6 @@ from . import (
 )
 
 pytestmark = pytest.mark.installed
-
-TEXTS = [text for text, _ in DATA]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from spacy_spans.errors import SettingsError
 
 from . import (
     CANDIDATES,
-    DATA,
+    TEXTS,
     make_examples,
     make_initialized,
     make_nlp,
@@ -14,8 +14,6 @@ from . import (
 )
 
 pytestmark = pytest.mark.installed
-
-TEXTS = [text for text, _ in DATA]
 
 
 @pytest.mark.parametrize(
