@@ -72,6 +72,8 @@ CANDIDATES = {
     "preset": {"@misc": "spacy-spans.preset_candidates.v1", "spans_key": "given"},
 }
 
+# Settings of `make_nlp` and what calls it.
+TAGGER = {"factory": "multispan_tagger"}
 SCHEMES = {
     name: {"@misc": f"spacy-spans.{name}_scheme.v1"} for name in ("io", "bio", "bioes", "boundary")
 }
@@ -175,6 +177,16 @@ def found(doc: Doc, key="sc"):
     return sorted((span.start, span.end, span.label_) for span in doc.spans[key])
 
 
+def found_in(nlp, data):
+    """What `found` returns for each text that a pipeline reads."""
+    return [found(doc) for doc in nlp.pipe(text for text, _ in data)]
+
+
+def spans_of(data):
+    """What `found` returns for these annotations."""
+    return [sorted(span[:3] for span in spans) for _, spans in data]
+
+
 def scored(doc: Doc, key="sc"):
     """Offsets, labels and scores of a group, in its order."""
     group = doc.spans[key]
@@ -199,6 +211,10 @@ def predictions(nlp, key="sc"):
     """Offsets, labels, scores and ids that a pipeline finds in the texts of the data."""
     docs = nlp.pipe(text for text, _ in DATA)
     return [[*scored(doc, key), *(span.id_ for span in doc.spans[key])] for doc in docs]
+
+
+def logit(probability):
+    return float(np.log(probability / (1 - probability)))
 
 
 def gradients_of(pipe):

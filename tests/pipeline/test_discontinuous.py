@@ -15,7 +15,9 @@ from spacy_spans.torch_layer import layer_shim
 from . import (
     SCHEMES,
     TAG_DATA,
+    TAGGER,
     found,
+    logit,
     make_example,
     make_examples,
     make_initialized,
@@ -28,8 +30,6 @@ from . import (
 )
 
 pytestmark = pytest.mark.installed
-
-TAGGER = {"factory": "multispan_tagger"}
 
 # Several in a sentence, two labels, among spans of one fragment.
 SEVERAL = (
@@ -158,10 +158,6 @@ def test_fragments_further_apart_than_max_gap_are_not_linked(max_gap, is_found):
 
 
 # By hand
-
-
-def logit(probability):
-    return float(np.log(probability / (1 - probability)))
 
 
 @pytest.fixture

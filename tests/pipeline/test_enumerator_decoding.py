@@ -15,6 +15,7 @@ from .. import reference
 from . import (
     LABELS,
     found,
+    logit,
     make_initialized,
     make_pipe,
     scored,
@@ -104,10 +105,6 @@ def patch_logits(pipe, monkeypatch, logits_of):
             return torch.tensor(rows, dtype=torch.float32)
 
     monkeypatch.setattr(layer_shim(pipe.model.get_ref("classifier")), "_model", HandMade())
-
-
-def logit(probability):
-    return float(np.log(probability / (1 - probability)))
 
 
 # Probabilities of (A, B) for spans of "w x y z"; all others get 0.01.

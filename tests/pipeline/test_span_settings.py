@@ -7,11 +7,10 @@ from spacy_spans.errors import SettingsError
 from spacy_spans.kernels.schemes import BIO, BOUNDARY
 from spacy_spans.pipeline.span_settings import check_tagger_settings
 
-from . import SCHEMES, make_examples, make_nlp, make_pipe
+from . import SCHEMES, TAGGER, make_examples, make_nlp, make_pipe
 
 pytestmark = pytest.mark.installed
 
-TAGGER = {"factory": "multispan_tagger"}
 CFG = {
     "spans_key": "sc",
     "threshold": 0.0,

@@ -16,6 +16,7 @@ from . import (
     FLAT_DATA,
     SCHEMES,
     TAG_DATA,
+    TAGGER,
     found,
     make_example,
     make_examples,
@@ -27,7 +28,6 @@ from . import (
 
 pytestmark = pytest.mark.installed
 
-TAGGER = {"factory": "multispan_tagger"}
 BOUNDARY = {"scheme": SCHEMES["boundary"], "loss": "token"}
 
 

@@ -19,7 +19,10 @@ from . import (
     LISTENER,
     SCHEMES,
     TAG_DATA,
+    TAGGER,
+    TEXTS,
     found,
+    found_in,
     make_example,
     make_examples,
     make_initialized,
@@ -28,6 +31,7 @@ from . import (
     make_trained,
     mentions,
     scored,
+    spans_of,
     train,
     train_on,
     write_spans,
@@ -35,8 +39,6 @@ from . import (
 
 pytestmark = pytest.mark.installed
 
-TAGGER = {"factory": "multispan_tagger"}
-TEXTS = [text for text, _ in TAG_DATA]
 # Settings, and data they can learn by heart.
 CHAIN = (TAG_DATA, {})
 TOKEN = (TAG_DATA, {"loss": "token"})
@@ -48,14 +50,6 @@ VARIANTS = pytest.mark.parametrize(
     [CHAIN, TOKEN, SHARED, SHARED_LINKS, BOUNDARY],
     ids=["crf", "token", "shared", "shared links", "boundary"],
 )
-
-
-def spans_of(data):
-    return [sorted(span[:3] for span in spans) for _, spans in data]
-
-
-def found_in(nlp, data):
-    return [found(doc) for doc in nlp.pipe(text for text, _ in data)]
 
 
 # Losses
