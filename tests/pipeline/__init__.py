@@ -4,8 +4,8 @@ from copy import deepcopy
 
 import numpy as np
 import spacy
-from spacy.language import Language
-from spacy.tokens import Doc, Span, SpanGroup
+from spacy.language import DEFAULT_CONFIG_PATH, Language
+from spacy.tokens import Doc, DocBin, Span, SpanGroup
 from spacy.training import Example
 from thinc.api import Adam
 
@@ -170,6 +170,50 @@ def make_annotated_examples(nlp, data):
 def train_by_heart(factory, **settings):
     """A trained pipeline with one of the components, on what that can learn by heart."""
     return make_trained(DATA_FOR[factory], factory=factory, **settings)
+
+
+def with_listener(factory, **settings):
+    """A trained pipeline whose component listens to a shared tok2vec."""
+    return train_by_heart(factory, tok2vec=LISTENER, upstream=("tok2vec",), **settings)
+
+
+def data_of(nlp):
+    """What the components of this package in a pipeline are to learn: they are of one kind."""
+    (factory,) = {*nlp.pipe_factories.values()} & {*DATA_FOR}
+    return DATA_FOR[factory]
+
+
+def examples_of(nlp, key="sc"):
+    return make_examples(nlp, data_of(nlp), key)
+
+
+def assert_perfect(nlp, key="sc"):
+    data = data_of(nlp)
+    docs = list(nlp.pipe(text for text, _ in data))
+    assert [found(doc, key) for doc in docs] == [[span[:3] for span in spans] for _, spans in data]
+    if data is TAG_DATA:
+        assert mentions(docs[2], key) == [("DUTY", (0, 1), (2, 3))]
+
+
+def write_corpus(folder, factory, key="sc"):
+    """The data as a file, without the empty document, which `DocBin` readers skip."""
+    examples = make_examples(spacy.blank("en"), DATA_FOR[factory], key)
+    docs = [example.reference for example in examples]
+    path = folder / f"{key}.spacy"
+    DocBin(docs=[doc for doc in docs if len(doc)]).to_disk(path)
+    return path
+
+
+def write_config(nlp, corpus, **training):
+    """A config that trains the pipeline, as `spacy init config` would write it."""
+    config = spacy.util.load_config(DEFAULT_CONFIG_PATH).merge(nlp.config)
+    config["paths"].update({"train": str(corpus), "dev": str(corpus)})
+    config["training"].update({"max_steps": 2, "eval_frequency": 1, "dropout": 0.0, **training})
+    config["training"]["optimizer"]["learn_rate"] = 0.005
+    config["training"].pop("score_weights", None)
+    path = corpus.parent / "config.cfg"
+    config.to_disk(path)
+    return path
 
 
 def found(doc: Doc, key="sc"):

@@ -29,11 +29,6 @@ from . import (
 pytestmark = pytest.mark.installed
 
 
-@pytest.fixture(params=DATA_FOR)
-def factory(request):
-    return request.param
-
-
 @contextmanager
 def no_unpickling():
     """Fail when anything is unpickled."""

@@ -27,11 +27,6 @@ def _offline():
         yield
 
 
-@pytest.fixture(scope="module", params=DATA_FOR)
-def factory(request):
-    return request.param
-
-
 @pytest.fixture(scope="module")
 def data(factory):
     return DATA_FOR[factory]
