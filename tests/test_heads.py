@@ -10,7 +10,6 @@ from spacy.tokens import DocBin
 from spacy.training import Example
 from spacy.training.initialize import init_nlp
 from thinc.api import Adam
-from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from spacy_spans.errors import DataError, SettingsError
 from spacy_spans.finetune import make_finetune_config
@@ -25,7 +24,7 @@ from spacy_spans.heads import (
     prune_heads,
 )
 
-from .encoder import make_encoder, make_windows
+from .encoder import make_encoder, make_windows, save_bert
 from .pipeline import scored, write_spans
 
 pytestmark = pytest.mark.slow
@@ -53,28 +52,16 @@ ENCODERS = {"stock": STOCK, "ours": OURS, "gates": {**OURS, "gates": [1], "keep_
 def make_folder(path):
     """A BERT with dropout, whose weights are large enough for attention to matter."""
     path.mkdir()
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    (path / "vocab.txt").write_text("\n".join(pieces), encoding="utf8")
-    BertTokenizerFast(str(path / "vocab.txt"), model_max_length=64).save_pretrained(path)
-    torch.manual_seed(0)
-    model = BertModel(
-        BertConfig(
-            vocab_size=len(pieces),
-            hidden_size=WIDTH,
-            num_hidden_layers=N_LAYERS,
-            num_attention_heads=N_HEADS,
-            intermediate_size=24,
-            max_position_embeddings=64,
-            hidden_dropout_prob=0.3,
-            attention_probs_dropout_prob=0.3,
-        )
+    return save_bert(
+        path,
+        WORDS,
+        large_weights=True,
+        hidden_size=WIDTH,
+        num_hidden_layers=N_LAYERS,
+        num_attention_heads=N_HEADS,
+        hidden_dropout_prob=0.3,
+        attention_probs_dropout_prob=0.3,
     )
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.ndim > 1 and "embeddings" not in name:
-                parameter.mul_(10)
-    model.save_pretrained(path)
-    return path
 
 
 def make_gold(nlp):

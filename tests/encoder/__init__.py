@@ -6,6 +6,7 @@ import torch
 from transformers import (
     BertConfig,
     BertModel,
+    BertTokenizerFast,
     CamembertConfig,
     CamembertModel,
     DistilBertConfig,
@@ -31,6 +32,7 @@ SIZES = {
     "max_position_embeddings": 64,
     "pad_token_id": 1,
 }
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 MODERN = {
     "global_attn_every_n_layers": 2,
     "local_attention": 6,
@@ -75,11 +77,44 @@ def make_encoder(family):
             warnings.simplefilter("ignore", DeprecationWarning)
             from transformers import ModernBertModel
         model = ModernBertModel(ModernBertConfig(**SIZES, **MODERN))
+    enlarge_weights(model)
+    return model.eval()
+
+
+def enlarge_weights(model):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim > 1 and "embeddings" not in name:
                 parameter.mul_(10)
-    return model.eval()
+
+
+def save_bert(path, pieces, *, max_length=64, large_weights=False, **sizes):
+    """Write a BERT that nothing was learned by, and its tokenizer, to a folder.
+
+    pieces (list): Word pieces beside the special ones.
+    large_weights (bool): As those of `make_encoder`.
+    sizes: Settings of `BertConfig` that differ from the small ones here.
+    """
+    pieces = [*SPECIAL, *pieces]
+    (path / "vocab.txt").write_text("\n".join(pieces), encoding="utf8")
+    tokenizer = BertTokenizerFast(str(path / "vocab.txt"), model_max_length=max_length)
+    tokenizer.save_pretrained(path)
+    torch.manual_seed(0)
+    small = {
+        "vocab_size": len(pieces),
+        "hidden_size": WIDTH,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+        "max_position_embeddings": max_length,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
+    model = BertModel(BertConfig(**{**small, **sizes}))
+    if large_weights:
+        enlarge_weights(model)
+    model.save_pretrained(path)
+    return path
 
 
 def make_windows(lengths, n_before=1, pieces_per_word=2, seed=0):
