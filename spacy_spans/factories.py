@@ -10,6 +10,26 @@ from typing import Any, Literal
 from spacy.language import Language
 from thinc.api import Config, Model
 
+# Gives the token vectors, unless a config names another layer.
+CNN = """
+[{component}.model.tok2vec]
+@architectures = "spacy.Tok2Vec.v2"
+
+[{component}.model.tok2vec.embed]
+@architectures = "spacy.MultiHashEmbed.v2"
+width = 96
+rows = [5000, 1000, 2500, 1000]
+attrs = ["NORM", "PREFIX", "SUFFIX", "SHAPE"]
+include_static_vectors = false
+
+[{component}.model.tok2vec.encode]
+@architectures = "spacy.MaxoutWindowEncoder.v2"
+width = 96
+window_size = 1
+maxout_pieces = 3
+depth = {depth}
+"""
+
 DEFAULT_SPAN_ENUMERATOR = Config().from_str(
     """
 [span_enumerator]
@@ -38,24 +58,8 @@ within_sentences = false
 hidden_width = 64
 context_window = 2
 learn_rate_factor = 1.0
-
-[span_enumerator.model.tok2vec]
-@architectures = "spacy.Tok2Vec.v2"
-
-[span_enumerator.model.tok2vec.embed]
-@architectures = "spacy.MultiHashEmbed.v2"
-width = 96
-rows = [5000, 1000, 2500, 1000]
-attrs = ["NORM", "PREFIX", "SUFFIX", "SHAPE"]
-include_static_vectors = false
-
-[span_enumerator.model.tok2vec.encode]
-@architectures = "spacy.MaxoutWindowEncoder.v2"
-width = 96
-window_size = 1
-maxout_pieces = 3
-depth = 4
 """
+    + CNN.format(component="span_enumerator", depth=4)
 )
 
 
@@ -84,24 +88,8 @@ scorer = {"@scorers":"spacy-spans.spans_scorer.v1"}
 @architectures = "spacy-spans.MultispanTagger.v1"
 context_window = 2
 learn_rate_factor = 1.0
-
-[multispan_tagger.model.tok2vec]
-@architectures = "spacy.Tok2Vec.v2"
-
-[multispan_tagger.model.tok2vec.embed]
-@architectures = "spacy.MultiHashEmbed.v2"
-width = 96
-rows = [5000, 1000, 2500, 1000]
-attrs = ["NORM", "PREFIX", "SUFFIX", "SHAPE"]
-include_static_vectors = false
-
-[multispan_tagger.model.tok2vec.encode]
-@architectures = "spacy.MaxoutWindowEncoder.v2"
-width = 96
-window_size = 1
-maxout_pieces = 3
-depth = 4
 """
+    + CNN.format(component="multispan_tagger", depth=4)
 )
 
 
@@ -300,25 +288,9 @@ threshold = 0.5
 @architectures = "spacy-spans.TokenPruner.v1"
 context_window = 2
 learn_rate_factor = 1.0
-
-# Half the depth of the other components': what it costs is taken off what it saves.
-[token_pruner.model.tok2vec]
-@architectures = "spacy.Tok2Vec.v2"
-
-[token_pruner.model.tok2vec.embed]
-@architectures = "spacy.MultiHashEmbed.v2"
-width = 96
-rows = [5000, 1000, 2500, 1000]
-attrs = ["NORM", "PREFIX", "SUFFIX", "SHAPE"]
-include_static_vectors = false
-
-[token_pruner.model.tok2vec.encode]
-@architectures = "spacy.MaxoutWindowEncoder.v2"
-width = 96
-window_size = 1
-maxout_pieces = 3
-depth = 2
 """
+    # Half the depth of the other components': what it costs is taken off what it saves.
+    + CNN.format(component="token_pruner", depth=2)
 )
 
 
