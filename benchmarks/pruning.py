@@ -238,7 +238,9 @@ def finish(
             own = score_dev(nlp, "span_enumerator", gold)
         scores[ratio] = {"threshold": own["threshold"], "f": own["dev"]["f"], "rows": sum(rows)}
         print(method, data, ratio, scores[ratio], flush=True)
-    set_ratio(nlp, 1.0)
+    # As configured: a setting that is stored otherwise would outlast an override with that value.
+    configured = build_config(method, data)["components"]["transformer"]["model"]["keep_ratio"]
+    nlp.get_pipe("transformer").model.attrs["keep_ratio"] = configured
     pipelines = WORK / "pipelines"
     pipelines.mkdir(parents=True, exist_ok=True)
     nlp.to_disk(pipelines / f"{method}-{data}-{seed}")
