@@ -307,16 +307,17 @@ def speed_cell(data: str, seed: int = 0, threads: int = 2, runs: int = 3) -> Non
             f1[name] = stock_f1(path.name)
     for method in TIMED_METHODS:
         path = WORK / "cells" / f"pruning-{method}-{data}-{seed}.json"
-        scores = json.loads(path.read_text())["scores"] if path.exists() else {}
         pipeline = WORK / "pipelines" / f"{method}-{data}-{seed}"
-        for ratio, own in scores.items():
+        if not path.exists() or not pipeline.exists():
+            continue
+        cell = json.loads(path.read_text())
+        for ratio, own in cell["scores"].items():
             if method in ("windows", "unpruned") or float(ratio) in TIMED_RATIOS[data]:
                 name = f"{method} {ratio}"
                 settings = overrides(method, float(ratio), own["threshold"])
                 contenders.append(Contender(pipeline, name, settings))
                 f1[name] = own["f"]
-        thresholds = json.loads(path.read_text()).get("thresholds", {}) if path.exists() else {}
-        for threshold, own in thresholds.items():
+        for threshold, own in cell.get("thresholds", {}).items():
             name = f"{method} t={threshold}"
             settings = overrides(method, None, own["threshold"])
             settings["components.transformer.model.threshold"] = float(threshold)
