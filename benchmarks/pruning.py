@@ -34,23 +34,27 @@ WARM_UP = 0.2
 RATIOS = (0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1)
 # Lowest ratio that is drawn in training: dense data is never pruned as far as sparse data.
 LOWEST_RATIO = {"genia": 0.3, "skillspan": 0.2, "toxic_spans": 0.1, "cuad": 0.1}
+# From this probability of being in a span on a gate keeps a word.
+THRESHOLD = 0.1
+THRESHOLDS = (0.03, 0.1, 0.2, 0.4, 0.6)
+# Thresholds are drawn in training, around that of `configs/pruned_trf.cfg`.
+BY_THRESHOLD = {"keep_ratio": None, "threshold": THRESHOLD}
 GATE_METHODS: dict[str, dict[str, Any]] = {
-    "gate-0": {"gates": [0]},
-    "gate-1": {"gates": [1]},
-    "gate-2": {"gates": [2]},
-    "gate-0-2": {"gates": [0, 2]},
-    "random-2": {"gates": [2], "criterion": {"@misc": "spacy-spans.random_criterion.v1"}},
-    "norm-2": {"gates": [2], "criterion": {"@misc": "spacy-spans.norm_criterion.v1"}},
-    "attention-2": {"gates": [2], "criterion": {"@misc": "spacy-spans.attention_criterion.v1"}},
+    "gate-0": {"gates": [0], **BY_THRESHOLD},
+    "gate-1": {"gates": [1], **BY_THRESHOLD},
+    "gate-2": {"gates": [2], **BY_THRESHOLD},
+    "gate-0-2": {"gates": [0, 2], **BY_THRESHOLD},
+    # These are trained under ratios of each window, and beside them a gate that is.
+    "gate-1-ratios": {"gates": [1]},
+    "random-1": {"gates": [1], "criterion": {"@misc": "spacy-spans.random_criterion.v1"}},
+    "norm-1": {"gates": [1], "criterion": {"@misc": "spacy-spans.norm_criterion.v1"}},
+    "attention-1": {"gates": [1], "criterion": {"@misc": "spacy-spans.attention_criterion.v1"}},
 }
 BEFORE_METHODS = ("pruner", "stop-words")
 PRUNER_STEPS = 240
 METHODS = ("unpruned", *GATE_METHODS, *BEFORE_METHODS)
 # What is timed; the other criteria cost what a gate costs, attention more.
 TIMED_METHODS = ("windows", "unpruned", "gate-0", "gate-1", "gate-2", "gate-0-2", "pruner")
-# From this probability of being in a span on a gate keeps a word.
-THRESHOLD = 0.1
-THRESHOLDS = (0.03, 0.1, 0.2, 0.4, 0.6)
 TIMED_RATIOS = {
     "genia": (0.5,),
     "skillspan": (0.5,),
@@ -74,9 +78,6 @@ def build_config(method: str, data: str) -> Config:
     model["name"] = str(ENCODER)
     if method in GATE_METHODS:
         model.update(GATE_METHODS[method], train_keep_ratio=LOWEST_RATIO[data])
-        if "criterion" not in GATE_METHODS[method]:
-            # Thresholds are drawn in training, around that of `configs/pruned_trf.cfg`.
-            model.update(keep_ratio=None, threshold=THRESHOLD)
     elif method in BEFORE_METHODS:
         model["get_spans"] = {"@span_getters": "spacy-spans.kept_spans.v1"}
         components["span_enumerator"]["within_kept"] = True
