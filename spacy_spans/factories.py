@@ -221,9 +221,9 @@ kept_key = "kept_tokens"
 name = "sentence-transformers/all-MiniLM-L6-v2"
 tokenizer_config = {"use_fast": true}
 transformer_config = {}
-gates = [2]
+gates = [1]
 keep_ratio = null
-threshold = 0.5
+threshold = 0.1
 train_keep_ratio = 0.3
 warmup_steps = 200
 dropped = "pool"
@@ -245,6 +245,12 @@ overlap = 0
     "pruned_transformer",
     assigns=["doc._.trf_data", "doc.spans"],
     default_config=DEFAULT_PRUNED_TRANSFORMER["pruned_transformer"],
+    # Of the default key; at initialize they follow the key in use.
+    default_score_weights={
+        "kept_tokens_token_recall": 0.0,
+        "kept_tokens_keep_ratio": 0.0,
+        "kept_tokens_span_recall": 0.0,
+    },
 )
 def make_pruned_transformer(
     nlp: Language,

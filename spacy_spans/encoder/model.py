@@ -85,7 +85,7 @@ def build_pruned_transformer_model_v1(
     gates: list[int] = [],  # noqa: B006
     criterion: Criterion | None = None,
     keep_ratio: float | None = None,
-    threshold: float = 0.5,
+    threshold: float = 0.1,
     train_keep_ratio: float = 0.3,
     warmup_steps: int = 200,
     dropped: str = "pool",
@@ -153,7 +153,7 @@ def build_pruned_tok2vec_transformer_v1(
     gates: list[int] = [],  # noqa: B006
     criterion: Criterion | None = None,
     keep_ratio: float | None = None,
-    threshold: float = 0.5,
+    threshold: float = 0.1,
     train_keep_ratio: float = 0.3,
     warmup_steps: int = 200,
     dropped: str = "pool",

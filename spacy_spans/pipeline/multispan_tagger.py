@@ -29,7 +29,11 @@ from spacy_spans.kernels.losses import log_share, rarity_bias, sigmoid
 from spacy_spans.kernels.schemes import TagScheme
 from spacy_spans.pipeline.span_settings import check_tagger_settings
 from spacy_spans.pipeline.spans_pipe import SpansPipe
-from spacy_spans.pipeline.stored_pipe import N_SAMPLE_DOCS, check_upstream
+from spacy_spans.pipeline.stored_pipe import (
+    N_SAMPLE_DOCS,
+    check_upstream,
+    follow_key_in_score_weights,
+)
 from spacy_spans.pipeline.tag_decoding import (
     Found,
     append_mentions,
@@ -336,7 +340,7 @@ class MultispanTagger(SpansPipe):
         sample = [example.predicted for example in islice(get_examples(), N_SAMPLE_DOCS)]
         self.model.initialize(X=sample)
         self._report_and_set_bias(get_examples())
-        self.follow_key_in_score_weights(nlp, SCORE_WEIGHTS)
+        follow_key_in_score_weights(self, nlp, SCORE_WEIGHTS)
         self.warn_of_shared_key(nlp)
 
     def set_layout(self, examples: Iterable[Example]) -> None:

@@ -28,9 +28,11 @@ from spacy_spans.encoder.model import PrunedTransformerModel
 from spacy_spans.errors import SettingsError, SpansError, SpansWarning
 from spacy_spans.kept import DRAWN
 from spacy_spans.kernels.pruning import runs_to_mask
+from spacy_spans.pipeline.kept_scores import KEPT_SCORES, score_kept
 from spacy_spans.pipeline.stored_pipe import (
     check_digest,
     digest_of,
+    follow_key_in_score_weights,
     naming_what_is_damaged,
     no_spans_message,
 )
@@ -78,6 +80,25 @@ class PrunedTransformer(Transformer):
         self.spans_keys = list(spans_keys)
         self.max_span_share = max_span_share
 
+    @property
+    def kept_key(self) -> str | None:
+        """The key that kept tokens are written to; None where they are written nowhere."""
+        return getattr(self.set_extra_annotations, "kept_key", None)
+
+    @property
+    def score_prefix(self) -> str:
+        """What the names of its scores begin with."""
+        return f"{self.kept_key}_"
+
+    def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
+        """Score what the gates kept, against the gold spans it is to keep.
+
+        RETURNS (Dict[str, Any]): See `score_kept`; empty where kept tokens are written nowhere.
+        """
+        if self.kept_key is None:
+            return {}
+        return score_kept(list(examples), self.kept_key, self.spans_keys)
+
     def initialize(
         self, get_examples: Callable[[], Iterable[Example]], *, nlp: Language | None = None
     ) -> None:
@@ -86,6 +107,7 @@ class PrunedTransformer(Transformer):
         RAISES (SpansError): When there are gates that learn, and no example has any of the keys.
         """
         super().initialize(get_examples, nlp=nlp)
+        follow_key_in_score_weights(self, nlp, KEPT_SCORES if self.kept_key else {})
         if self.model.attrs["gates"]:
             self._check_gold(list(get_examples()))
 

@@ -36,7 +36,11 @@ from spacy_spans.pipeline.reach import Reach
 from spacy_spans.pipeline.span_loss import boundary_loss, candidate_loss
 from spacy_spans.pipeline.span_settings import check_settings
 from spacy_spans.pipeline.spans_pipe import SCORE_MAP, SpansPipe
-from spacy_spans.pipeline.stored_pipe import N_SAMPLE_DOCS, check_upstream
+from spacy_spans.pipeline.stored_pipe import (
+    N_SAMPLE_DOCS,
+    check_upstream,
+    follow_key_in_score_weights,
+)
 from spacy_spans.torch_layer import layer_shim
 from spacy_spans.types import CandidateFunction, FloatArray, IntArray, SpanArrays
 
@@ -354,7 +358,7 @@ class SpanEnumerator(SpansPipe):
         self.model.initialize(X=(sample, to_ragged([], self._ops)))
         self._report_and_set_bias(get_examples())
         self.cfg[BOUNDARIES] = self.listing.is_learned
-        self.follow_key_in_score_weights(nlp, SCORE_WEIGHTS)
+        follow_key_in_score_weights(self, nlp, SCORE_WEIGHTS)
         self.warn_of_shared_key(nlp)
 
     def _report_and_set_bias(self, examples: Iterable[Example]) -> None:

@@ -212,29 +212,6 @@ class StoredPipe(TrainablePipe):
             )
             warnings.warn(SpansWarning(message), stacklevel=3)
 
-    def follow_key_in_score_weights(
-        self, nlp: Language | None, weights: dict[str, float | None]
-    ) -> None:
-        """Weigh the scores of the key in use: the weights of a factory are fixed when it is
-        registered, when no key is known yet.
-
-        weights (dict): Weight of each score, without `score_prefix`.
-        """
-        if nlp is None or self.name not in nlp.component_names:
-            return
-        named = {self.score_prefix + score: weight for score, weight in weights.items()}
-        meta = nlp.get_pipe_meta(self.name)
-        stale = set(meta.default_score_weights or {}) - set(named)
-        # spaCy offers no other way to give one instance its own default weights.
-        nlp._pipe_meta[self.name] = replace(meta, default_score_weights=named, scores=list(named))
-        # Weights of the default key are switched off, unless another component has that key: a
-        # score that nothing computes would stop the training. They cannot just be removed, since
-        # spaCy adds them again whenever the pipeline is loaded.
-        others = [pipe for name, pipe in nlp.pipeline if name != self.name]
-        prefixes = [pipe.score_prefix for pipe in others if isinstance(pipe, StoredPipe)]
-        if not any(prefix + "f" in stale for prefix in prefixes):
-            nlp._config["training"].setdefault("score_weights", {}).update(dict.fromkeys(stale))
-
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
         """Serialise what was learned, settings that were changed, vocab and weights."""
         model = self.model.to_bytes()
@@ -350,3 +327,28 @@ def check_digest(data: bytes, digest: str | None) -> None:
     """
     if digest is not None and digest_of(data) != digest:
         raise ValueError("its checksum is not the one it was stored with")
+
+
+def follow_key_in_score_weights(
+    pipe: Any, nlp: Language | None, weights: dict[str, float | None]
+) -> None:
+    """Weigh the scores of the key in use: the weights of a factory are fixed when it is
+    registered, when no key is known yet.
+
+    pipe: A component with `score_prefix`, what the names of its scores begin with.
+    weights (dict): Weight of each score, without `score_prefix`.
+    """
+    if nlp is None or pipe.name not in nlp.component_names:
+        return
+    named = {pipe.score_prefix + score: weight for score, weight in weights.items()}
+    meta = nlp.get_pipe_meta(pipe.name)
+    stale = set(meta.default_score_weights or {}) - set(named)
+    # spaCy offers no other way to give one instance its own default weights.
+    nlp._pipe_meta[pipe.name] = replace(meta, default_score_weights=named, scores=list(named))
+    # Weights of the default key are switched off, unless another component has that key: a
+    # score that nothing computes would stop the training. They cannot just be removed, since
+    # spaCy adds them again whenever the pipeline is loaded.
+    others = [other for name, other in nlp.pipeline if name != pipe.name]
+    in_use = tuple(other.score_prefix for other in others if hasattr(other, "score_prefix"))
+    unused = dict.fromkeys(score for score in stale if not score.startswith(in_use))
+    nlp._config["training"].setdefault("score_weights", {}).update(unused)

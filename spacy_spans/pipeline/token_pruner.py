@@ -33,24 +33,24 @@ from spacy_spans.kernels.pruning import (
     widen_scores,
 )
 from spacy_spans.keys import check_spans_key
-from spacy_spans.pipeline.stored_pipe import StoredPipe, check_upstream, no_spans_message
+from spacy_spans.pipeline.kept_scores import KEPT_SCORES, count_kept, score_kept
+from spacy_spans.pipeline.stored_pipe import (
+    StoredPipe,
+    check_upstream,
+    follow_key_in_score_weights,
+    no_spans_message,
+)
 from spacy_spans.policies import RecallTarget
 from spacy_spans.torch_layer import layer_shim
 from spacy_spans.types import FloatArray, IntArray, SpanArrays, TokenPolicy
 
-SCORE_WEIGHTS: dict[str, float | None] = {
-    "f": 1.0,
-    "token_recall": 0.0,
-    "keep_ratio": 0.0,
-    "span_recall": 0.0,
-}
+SCORE_WEIGHTS: dict[str, float | None] = {"f": 1.0, **KEPT_SCORES}
 # In cfg: the threshold that was fitted for a recall, and the recall that it was fitted for.
 THRESHOLD, RECALL = "fitted_threshold", "fitted_recall"
 # Documents that model layers see to infer their sizes.
 N_SAMPLE_DOCS = 10
 # A score that every threshold keeps.
 CERTAIN = np.float32(1.0)
-NO_RUNS = np.zeros((0, 2), dtype="i")
 
 
 class Kept(NamedTuple):
@@ -281,13 +281,13 @@ class TokenPruner(StoredPipe):
             self._check_gold(list(get_examples()))
             sample = [example.predicted for example in islice(get_examples(), N_SAMPLE_DOCS)]
             self.model.initialize(X=sample)
-            counts = self._count(get_examples())
+            counts = count_kept(get_examples(), self.kept_key, self.spans_keys)
             # Weighted as the loss is, so that this is where training would lead.
             n_positive = counts.n_gold * self.positive_weight
             bias = rarity_bias(n_positive, counts.n_tokens - counts.n_gold + n_positive)
             layer_shim(self.model.get_ref("scorer")).module.set_bias(bias)
         self.cfg.update({THRESHOLD: None, RECALL: None})
-        self.follow_key_in_score_weights(nlp, SCORE_WEIGHTS)
+        follow_key_in_score_weights(self, nlp, SCORE_WEIGHTS)
         self.warn_of_shared_key(nlp)
 
     def _check_gold(self, examples: Sequence[Example]) -> None:
@@ -361,38 +361,11 @@ class TokenPruner(StoredPipe):
     def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
         """Score what was kept, against the gold spans it is to keep.
 
-        RETURNS (Dict[str, Any]): Under `{kept_key}_`: `token_recall`, the share of tokens in gold
-            spans that were kept; `keep_ratio`, of all tokens; `span_recall`, of gold spans that lie
-            whole in one run; `f`, the F1 of kept tokens as tokens of gold spans. None where there
-            is nothing to count.
+        RETURNS (Dict[str, Any]): See `score_kept`.
         """
         examples = list(examples)
         validate_examples(examples, "TokenPruner.score")
-        counts = self._count(examples)
-        recall = _share(counts.n_kept_gold, counts.n_gold)
-        values = {
-            "token_recall": recall,
-            "keep_ratio": _share(counts.n_kept, counts.n_tokens),
-            "span_recall": _share(counts.n_whole, counts.n_spans),
-            "f": recall and 2 * counts.n_kept_gold / (counts.n_kept_annotated + counts.n_gold),
-        }
-        return {self.score_prefix + name: value for name, value in values.items()}
-
-    def _count(self, examples: Iterable[Example]) -> "_Counts":
-        total = np.zeros(len(_Counts._fields), dtype=np.int64)
-        for example in examples:
-            doc = example.predicted
-            runs = read_offsets(doc, self.kept_key) if self.kept_key in doc.spans else NO_RUNS
-            kept = runs_to_mask(runs, len(doc))
-            total[:2] += [len(doc), kept.sum()]
-            if any(key in example.reference.spans for key in self.spans_keys):
-                spans = gold_ranges(example, self.spans_keys)
-                gold = runs_to_mask(spans, len(doc))
-                dropped = np.append(0, np.cumsum(~kept))
-                whole = dropped[spans[:, 1]] == dropped[spans[:, 0]]
-                both = kept & gold
-                total[2:] += [kept.sum(), gold.sum(), both.sum(), len(spans), whole.sum()]
-        return _Counts(*total.tolist())
+        return score_kept(examples, self.kept_key, self.spans_keys)
 
     # Helpers
 
@@ -408,19 +381,3 @@ class TokenPruner(StoredPipe):
     @property
     def _has_weights(self) -> bool:
         return not self.learns or layer_shim(self.model.get_ref("scorer")).module is not None
-
-
-class _Counts(NamedTuple):
-    """Tokens of all documents; the others of those that have any of the keys."""
-
-    n_tokens: int
-    n_kept: int
-    n_kept_annotated: int
-    n_gold: int
-    n_kept_gold: int
-    n_spans: int
-    n_whole: int
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None

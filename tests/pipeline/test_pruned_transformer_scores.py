@@ -1,0 +1,115 @@
+"""What `pruned_transformer` says of its gates at every evaluation."""
+
+import pytest
+import spacy
+from spacy.training import Example
+
+from ..encoder import save_bert
+from . import found, write_spans
+
+pytestmark = pytest.mark.slow
+
+WORDS = ["we", "want", "cooks", "who", "know", "law"]
+LISTENER = {
+    "@architectures": "spacy-transformers.TransformerListener.v1",
+    "grad_factor": 1.0,
+    "pooling": {"@layers": "reduce_mean.v1"},
+}
+NAMES = ("token_recall", "keep_ratio", "span_recall")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_bert(tmp_path_factory.mktemp("encoder"), WORDS)
+
+
+def make_nlp(folder, factory="pruned_transformer", **settings):
+    nlp = spacy.blank("en")
+    model = {
+        "@architectures": "spacy-spans.PrunedTransformerModel.v1",
+        "name": str(folder),
+        "get_spans": {"@span_getters": "spacy-spans.piece_windows.v1", "max_pieces": 24},
+        # By chance, so that no training is needed.
+        "criterion": {"@misc": "spacy-spans.random_criterion.v1"},
+        "gates": [1],
+        "keep_ratio": 0.5,
+    }
+    nlp.add_pipe(
+        factory, name="transformer", config={"model": model, "max_span_share": None, **settings}
+    )
+    nlp.initialize(lambda: make_examples(nlp))
+    return nlp
+
+
+def make_examples(nlp, key="sc"):
+    texts = [" ".join(WORDS), " ".join(reversed(WORDS)), "", "we know"]
+    golds = [nlp.make_doc(text) for text in texts]
+    for gold in golds[:3]:
+        spans = [(2, 3, "A"), (0, 3, "B"), (5, 6, "A")] if len(gold) else []
+        write_spans(gold, key, spans)
+    # The last one is not annotated.
+    return [Example(nlp.make_doc(text), gold) for text, gold in zip(texts, golds, strict=True)]
+
+
+def test_scores_are_those_of_the_kept_runs(folder):
+    nlp = make_nlp(folder)
+    examples = make_examples(nlp)
+    scores = nlp.evaluate(examples)
+    kept = [
+        {i for start, end, *_ in found(doc, "kept_tokens") for i in range(start, end)}
+        for doc in nlp.pipe(example.text for example in examples)
+    ]
+    spans = [[(s.start, s.end) for s in e.reference.spans.get("sc", ())] for e in examples]
+    gold = [{i for start, end in own for i in range(start, end)} for own in spans]
+    n_both = sum(len(a & b) for a, b in zip(kept, gold, strict=True))
+    n_whole = sum(
+        set(range(*span)) <= own for own, some in zip(kept, spans, strict=True) for span in some
+    )
+    assert 0 < n_both < 8
+    assert scores["kept_tokens_token_recall"] == n_both / 8
+    assert scores["kept_tokens_keep_ratio"] == sum(map(len, kept)) / 14
+    assert scores["kept_tokens_span_recall"] == n_whole / 6
+
+
+def test_where_nothing_is_dropped_all_is_found(folder):
+    nlp = make_nlp(folder)
+    nlp.get_pipe("transformer").model.attrs["keep_ratio"] = 1.0
+    scores = nlp.evaluate(make_examples(nlp))
+    assert [scores[f"kept_tokens_{name}"] for name in NAMES] == [1.0, 1.0, 1.0]
+
+
+def test_they_are_shown_in_training_and_have_no_say_in_it(folder):
+    nlp = make_nlp(folder)
+    weights = nlp.config["training"]["score_weights"]
+    assert weights == {f"kept_tokens_{name}": 0.0 for name in NAMES}
+
+
+@pytest.mark.parametrize("kept_key", ["mine", None])
+def test_weights_follow_the_key(folder, kept_key):
+    setter = {"@annotation_setters": "spacy-spans.kept_tokens.v1", "kept_key": kept_key}
+    if kept_key is None:
+        setter = {"@annotation_setters": "spacy-transformers.null_annotation_setter.v1"}
+    nlp = make_nlp(folder, set_extra_annotations=setter)
+    weights = nlp.config["training"]["score_weights"]
+    in_use = {f"mine_{name}" for name in NAMES} if kept_key else set()
+    assert {name for name, weight in weights.items() if weight is not None} == in_use
+    scores = nlp.evaluate(make_examples(nlp))
+    assert {name for name in scores if name.endswith(NAMES)} == in_use
+
+
+def test_other_components_keep_their_weights(folder):
+    nlp = spacy.blank("en")
+    nlp.add_pipe("token_pruner")
+    model = {
+        "@architectures": "spacy-spans.PrunedTransformerModel.v1",
+        "name": str(folder),
+        "gates": [1],
+    }
+    setter = {"@annotation_setters": "spacy-spans.kept_tokens.v1", "kept_key": "by_gates"}
+    settings = {"model": model, "set_extra_annotations": setter, "max_span_share": None}
+    nlp.add_pipe("pruned_transformer", name="transformer", config=settings)
+    nlp.add_pipe("span_enumerator", config={"model": {"tok2vec": LISTENER}})
+    nlp.initialize(lambda: make_examples(nlp)[:3])
+    weights = nlp.config["training"]["score_weights"]
+    assert weights["kept_tokens_f"] == weights["spans_sc_f"] == 0.5
+    assert weights["kept_tokens_keep_ratio"] == weights["by_gates_keep_ratio"] == 0.0
