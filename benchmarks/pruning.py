@@ -50,7 +50,7 @@ GATE_METHODS: dict[str, dict[str, Any]] = {
     "norm-1": {"gates": [1], "criterion": {"@misc": "spacy-spans.norm_criterion.v1"}},
     "attention-1": {"gates": [1], "criterion": {"@misc": "spacy-spans.attention_criterion.v1"}},
 }
-BEFORE_METHODS = ("pruner", "stop-words")
+BEFORE_METHODS = ("pruner", "pruner-sample", "stop-words")
 PRUNER_STEPS = 240
 METHODS = ("unpruned", *GATE_METHODS, *BEFORE_METHODS)
 # What is timed; the other criteria cost what a gate costs, attention more.
@@ -79,7 +79,8 @@ def build_config(method: str, data: str) -> Config:
     if method in GATE_METHODS:
         model.update(GATE_METHODS[method], train_keep_ratio=LOWEST_RATIO[data])
     elif method in BEFORE_METHODS:
-        model["get_spans"] = {"@span_getters": "spacy-spans.kept_spans.v1"}
+        dropped = "sample" if method == "pruner-sample" else "drop"
+        model["get_spans"] = {"@span_getters": "spacy-spans.kept_spans.v1", "dropped": dropped}
         components["span_enumerator"]["within_kept"] = True
         components["token_pruner"] = {
             "factory": "token_pruner",
@@ -128,7 +129,7 @@ def continue_cell(method: str, data: str, seed: int = 0, threads: int = 2) -> No
     nlp = load(build_config(method, data))
     docs = read_part(nlp, data, "train")
     base = spacy.load(find_base(data, seed))
-    pruner = train_pruner(nlp, docs, seed) if method == "pruner" else None
+    pruner = train_pruner(nlp, docs, seed) if method.startswith("pruner") else None
     result = fit(
         nlp,
         docs,

@@ -14,10 +14,13 @@ from spacy.tokens import Doc
 
 from spacy_spans.errors import SettingsError
 from spacy_spans.kept import KeptRuns
-from spacy_spans.kernels.pruning import mask_to_runs, runs_to_mask, widen
+from spacy_spans.kernels.pruning import mask_to_runs, runs_to_mask, sample_dropped, widen
 from spacy_spans.kernels.windows import cut_windows, pack
 from spacy_spans.pieces import Windows
 from spacy_spans.types import Integers, LongArray
+
+# What stands in for the tokens that are not kept.
+DROPPED = ("drop", "sample")
 
 
 @runtime_checkable
@@ -49,7 +52,10 @@ def build_piece_windows_v1(max_pieces: int = 128, overlap: int = 0) -> PieceGett
 
 
 def build_kept_spans_v1(
-    kept_key: str = "kept_tokens", context: int = 0, max_pieces: int = 128
+    kept_key: str = "kept_tokens",
+    context: int = 0,
+    max_pieces: int = 128,
+    dropped: str = "drop",
 ) -> PieceGetter:
     """Cover only the runs in `doc.spans[kept_key]`, and leave out the other tokens.
 
@@ -61,9 +67,11 @@ def build_kept_spans_v1(
     kept_key (str): The key that `token_pruner` writes.
     context (int): Tokens on each side of a run that are encoded too.
     max_pieces (int): Most pieces of a row, special ones not counted.
+    dropped (str): "drop": nothing stands in for a dropped run. "sample": its middle token does. For
+        the mean of the run take `piece_windows.v1`, and a gate before the first layer.
     RAISES (SettingsError): On settings out of range.
     """
-    return KeptSpans(kept_key, context, max_pieces)
+    return KeptSpans(kept_key, context, max_pieces, dropped)
 
 
 class PieceWindows:
@@ -95,13 +103,16 @@ class PieceWindows:
 class KeptSpans:
     """See `build_kept_spans_v1`."""
 
-    def __init__(self, kept_key: str, context: int, max_pieces: int) -> None:
+    def __init__(self, kept_key: str, context: int, max_pieces: int, dropped: str) -> None:
         if context < 0:
             raise SettingsError(f"Got context = {context}. Expected 0 tokens or more.")
+        if dropped not in DROPPED:
+            raise SettingsError(f"Got dropped = {dropped!r}. Expected one of {DROPPED}.")
         self.kept = KeptRuns(kept_key, "spacy-spans.kept_spans.v1 encodes them whole")
         self.context = context
         self.whole = PieceWindows(max_pieces, 0)
         self.max_pieces = max_pieces
+        self.dropped = dropped
 
     def __call__(self, docs: Iterable[Doc]) -> NoReturn:
         refuse_to_guess("kept_spans")
@@ -115,6 +126,8 @@ class KeptSpans:
                 windows += self.whole.cut([doc], [own])
             else:
                 mask = widen(runs_to_mask(runs, len(doc)), self.context)
+                if self.dropped == "sample":
+                    mask |= sample_dropped(mask)
                 windows.append(self._pack_runs(doc, mask_to_runs(mask), own))
         return windows
 

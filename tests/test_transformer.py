@@ -270,6 +270,18 @@ def test_a_batch_without_the_key_is_encoded_whole_and_warned_of_once(make):
     vectors(nlp, [kept_doc(nlp, 2, None)])
 
 
+def test_the_middle_of_each_dropped_run_may_stand_in_for_it(make):
+    nlp = make({**KEPT, "dropped": "sample"})
+    docs = [kept_doc(nlp, 12, [(3, 5), (6, 7)]), kept_doc(nlp, 3, []), kept_doc(nlp, 2, [(0, 2)])]
+    encoded = [[i for i, row in enumerate(rows) if row.any()] for rows in vectors(nlp, docs)]
+    assert encoded == [[1, 3, 4, 5, 6, 9], [], [0, 1]]
+
+
+def test_an_unknown_stand_in_is_an_error():
+    with pytest.raises(SettingsError, match=r"dropped = 'pool'. Expected one of \('drop'"):
+        build_kept_spans_v1(dropped="pool")
+
+
 def test_context_below_zero_is_an_error():
     with pytest.raises(SettingsError, match="context = -1"):
         build_kept_spans_v1(context=-1)

@@ -79,6 +79,19 @@ def widen_scores(scores: FloatArray, n_tokens: int) -> FloatArray:
     return best
 
 
+def sample_dropped(mask: BoolArray) -> BoolArray:
+    """The middle token of each dropped run; none where all tokens are dropped.
+
+    >>> sample_dropped(np.asarray([False, False, False, True, False])).tolist()
+    [False, True, False, False, True]
+    """
+    sampled = np.zeros(len(mask), dtype=bool)
+    if mask.any():
+        runs = mask_to_runs(~mask)
+        sampled[(runs[:, 0] + runs[:, 1] - 1) // 2] = True
+    return sampled
+
+
 def mask_to_runs(mask: BoolArray) -> IntArray:
     """Half-open offsets of the runs of a mask, in order. Shape (n_runs, 2), int32.
 

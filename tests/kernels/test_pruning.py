@@ -41,6 +41,13 @@ def test_runs_and_masks_are_the_same_thing(mask):
     assert pruning.runs_to_mask(runs, len(mask)).tolist() == mask
 
 
+@given(MASKS)
+def test_the_middle_of_each_dropped_run_is_sampled(mask):
+    dropped = slow_runs([not kept for kept in mask]) if any(mask) else []
+    middles = {(start + end - 1) // 2 for start, end in dropped}
+    assert set(np.flatnonzero(pruning.sample_dropped(bools(mask))).tolist()) == middles
+
+
 @given(MASKS, st.integers(0, 5))
 def test_widen_is_the_slow_loop(mask, n):
     expected = [any(mask[max(0, i - n) : i + n + 1]) for i in range(len(mask))]
