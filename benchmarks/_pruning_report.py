@@ -25,13 +25,12 @@ def write_report(cells: Path, results: Path) -> None:
         "On dev, threshold tuned on dev for all. Every method goes on from the same trained base "
         "for the same number of epochs at half the rate. gate-0, gate-1, gate-2: a learned gate "
         "after that layer, 0: before the first, dropped runs pooled. pruner: `token_pruner` before "
-        "the encoder, dropped runs left out; pruner-sample: with the middle word of each. windows: "
-        "the base as it is, with other windows and bfloat16. random, norm, attention: gates that learn nothing. t: words are kept from this "
-        "probability on, and not in a ratio. Trained on one thread beside other work. Rows: what "
-        "the layers compute, padding included, as a share of unpruned. Earlier: gates that do not "
-        "see the pieces beside a piece and were trained under ratios, from a base trained on "
-        "stock's windows; "
-        "those of skillspan are such too.",
+        "the encoder, dropped runs left out; pruner-sample: with the middle word of each. random, "
+        "norm, attention: gates that learn nothing. windows: the base as it is, with other windows "
+        "and bfloat16. t: words are kept from this probability on, and not in a ratio. Earlier: "
+        "gates that do not see the pieces beside a piece and were trained under ratios. Trained on "
+        "one thread beside other work. Rows: what the layers compute, padding included, as a share "
+        "of unpruned.",
         "",
         *f1_tables(loaded),
     ]
