@@ -1,21 +1,16 @@
 """From measured cells of `pruning.py` to the committed tables and plot."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from _report import machines_of, table
+from _report import collect_cells, machines_of, table
 
 STOCK = ("stock transformer, spancat", "stock transformer, span_enumerator")
 
 
 def write_report(cells: Path, results: Path) -> None:
-    """Write `pruning.json`, `pruning.md` and `pruning.png` from the cells that are there."""
-    loaded = {path.stem: json.loads(path.read_text()) for path in cells.glob("pruning-*.json")}
-    loaded = dict(sorted(loaded.items()))
-    results.mkdir(exist_ok=True)
-    text = json.dumps({"cells": loaded}, indent=1)
-    (results / "pruning.json").write_text(text + "\n", encoding="utf8")
+    """Write `pruning.json`, `pruning.md` and `pruning.png`: see `collect_cells`."""
+    loaded = collect_cells(cells, results / "pruning.json", ("pruning-",))
     speeds = [cell for cell in loaded.values() if "report" in cell]
     lines = [
         "# Token pruning: strict F1 against words/s",
@@ -95,7 +90,7 @@ def name_of(cell: dict[str, Any]) -> str:
 
 def speed_table(data: str, found: dict[str, Any], machine: str) -> list[str]:
     rows = {row["name"]: row for row in found["pipelines"]}
-    unpruned = rows.get("unpruned 1.0")
+    unpruned = rows.get("unpruned 1.0") or rows.get("earlier unpruned 1.0")
     stock = rows.get(STOCK[0])
     body = []
     for name, row in rows.items():

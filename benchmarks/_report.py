@@ -14,14 +14,8 @@ KINDS = ("train-", "predict-", "steps-", "long-", "startup")
 
 
 def write_report(cells: Path, results: Path) -> None:
-    """Write `enumerator.json` and `enumerator.md` from the cells that are there."""
-    loaded = {path.stem: json.loads(path.read_text()) for path in sorted(cells.glob("*.json"))}
-    for cell in loaded.values():
-        cell.pop("curve", None)
-    results.mkdir(exist_ok=True)
-    kept = {name: cell for name, cell in loaded.items() if name.startswith(KINDS)}
-    text = json.dumps({"cells": kept}, indent=1)
-    (results / "enumerator.json").write_text(text + "\n", encoding="utf8")
+    """Write `enumerator.json` and `enumerator.md`: see `collect_cells`."""
+    kept = collect_cells(cells, results / "enumerator.json", KINDS)
     lines = [
         "# `span_enumerator` beside stock `spancat`",
         "",
@@ -51,6 +45,23 @@ def write_report(cells: Path, results: Path) -> None:
     ]
     (results / "enumerator.md").write_text("\n".join(lines), encoding="utf8")
     print("\n".join(lines))
+
+
+def collect_cells(cells: Path, stored: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
+    """The cells that are there, and the stored ones that were not measured again; store all.
+
+    kinds (Tuple[str, ...]): How the names of the cells begin.
+    RETURNS (dict): By name, sorted.
+    """
+    found = json.loads(stored.read_text(encoding="utf8"))["cells"] if stored.exists() else {}
+    for path in cells.glob("*.json"):
+        if path.name.startswith(kinds):
+            found[path.stem] = json.loads(path.read_text(encoding="utf8"))
+            found[path.stem].pop("curve", None)
+    found = dict(sorted(found.items()))
+    stored.parent.mkdir(exist_ok=True)
+    stored.write_text(json.dumps({"cells": found}, indent=1) + "\n", encoding="utf8")
+    return found
 
 
 def machines_of(cells: dict[str, Any], kind: str) -> str:

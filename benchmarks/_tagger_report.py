@@ -1,21 +1,16 @@
 """From measured cells of `tagger.py` to the committed tables."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from _report import machines_of, table
+from _report import collect_cells, machines_of, table
 
 STRICT, CHARACTERS, DISCONTINUOUS = "f", "char_f", "discontinuous_r"
 
 
 def write_report(cells: Path, results: Path) -> None:
-    """Write `tagger.json` and `tagger.md` from the cells that are there."""
-    loaded = {path.stem: json.loads(path.read_text()) for path in cells.glob("tagger-*.json")}
-    loaded = dict(sorted(loaded.items()))
-    results.mkdir(exist_ok=True)
-    text = json.dumps({"cells": loaded}, indent=1)
-    (results / "tagger.json").write_text(text + "\n", encoding="utf8")
+    """Write `tagger.json` and `tagger.md`: see `collect_cells`."""
+    loaded = collect_cells(cells, results / "tagger.json", ("tagger-",))
     lines = [
         "# `multispan_tagger` beside stock `ner` and `spancat`",
         "",

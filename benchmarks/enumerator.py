@@ -207,7 +207,7 @@ def startup_cell(runs: int = 15) -> None:
 
 @app.command("report")
 def report() -> None:
-    """Write the table and the JSON from the cells that are there."""
+    """Write the table and the JSON, of the cells that are there and of those stored."""
     from _report import write_report
 
     write_report(WORK / "cells", RESULTS)

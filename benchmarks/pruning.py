@@ -392,7 +392,7 @@ def long_document_cell(
 
 @app.command("report")
 def report() -> None:
-    """Write the tables, the plot and the JSON from the cells that are there."""
+    """Write the tables, the plot and the JSON, of the cells that are there and of those stored."""
     from _pruning_report import write_report
 
     write_report(WORK / "cells", RESULTS)

@@ -240,7 +240,7 @@ def long_document_cell(n_tokens: int = 100_000) -> None:
 
 @app.command("report")
 def report() -> None:
-    """Write the table and the JSON from the cells that are there."""
+    """Write the table and the JSON, of the cells that are there and of those stored."""
     from _tagger_report import write_report
 
     write_report(WORK / "cells", RESULTS)
