@@ -31,7 +31,7 @@ def write_report(cells: Path, results: Path) -> None:
     ]
     for cell in speeds:
         lines += [*speed_table(cell["data"], cell["report"], cell["machine"]), ""]
-    lines += long_lines(loaded)
+    lines += long_lines(loaded) + dense_lines(loaded)
     if speeds:
         plot({name_of(cell): cell["report"] for cell in speeds}, results / "pruning.png")
         lines += ["![strict F1 against words/s](pruning.png)", ""]
@@ -131,6 +131,11 @@ def long_lines(cells: dict[str, Any]) -> list[str]:
     ]
     head = ["one document", "words", "seconds", "words/s", "growth MB"]
     return [machines_of(cells, "pruning-long-"), "", *table(head, rows), ""] if rows else []
+
+
+def dense_lines(cells: dict[str, Any]) -> list[str]:
+    found = [cell for name, cell in cells.items() if name.startswith("pruning-dense-")]
+    return [f"At `initialize` on {cell['data']}: {' '.join(cell['said'])}\n" for cell in found]
 
 
 def ratio(speed: dict[str, float], other: dict[str, Any] | None) -> str:

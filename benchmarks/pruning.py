@@ -33,7 +33,7 @@ SMALL_BATCH = 250
 WARM_UP = 0.2
 RATIOS = (0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1)
 # Lowest ratio that is drawn in training: dense data is never pruned as far as sparse data.
-LOWEST_RATIO = {"genia": 0.3, "skillspan": 0.2, "toxic_spans": 0.1, "cuad": 0.1}
+LOWEST_RATIO = {"genia": 0.3, "skillspan": 0.2, "toxic_spans": 0.1, "cuad": 0.1, "cnc": 0.3}
 # From this probability of being in a span on a gate keeps a word.
 THRESHOLD = 0.1
 THRESHOLDS = (0.03, 0.1, 0.2, 0.4, 0.6)
@@ -390,6 +390,27 @@ def long_document_cell(
     write_cell(f"pruning-long-{method}-{n_words}", cell)
 
 
+@app.command("dense")
+def dense_cell(data: str = "cnc") -> None:
+    """Initialize `pruned_transformer` on data with too much in spans, and note what it says."""
+    import warnings
+
+    from spacy.training import Example
+
+    from spacy_spans.errors import SpansWarning
+
+    nlp = load(build_config("gate-1", data))
+    docs = read_part(nlp, data, "train")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SpansWarning)
+        nlp.initialize(lambda: [Example(nlp.make_doc(doc.text), doc) for doc in docs])
+    said = [str(own.message) for own in caught if "max_span_share" in str(own.message)]
+    attrs = nlp.get_pipe("transformer").model.attrs
+    write_cell(
+        f"pruning-dense-{data}", {"data": data, "said": said, "keep_ratio": attrs["keep_ratio"]}
+    )
+
+
 @app.command("report")
 def report() -> None:
     """Write the tables, the plot and the JSON, of the cells that are there and of those stored."""
@@ -415,6 +436,7 @@ def run_all(fresh: bool = False, threads: int = 2) -> None:
         # They add to a cell: never skipped.
         jobs[f"thresholds-{method}-{data}"] = ("thresholds", method, data, *options)
     jobs |= {f"pruning-speed-{data}": ("speed", data, *options) for data in EPOCHS}
+    jobs["pruning-dense-cnc"] = ("dense",)
     for method in ("unpruned", "gate-2"):
         for n_words in LONG:
             name = f"pruning-long-{method}-{n_words}"
