@@ -45,11 +45,13 @@ class SpanClassifier(nn.Module):
             self.classify.bias.copy_(torch.tensor(bias))
 
     def resized(self, n_classes: int) -> "SpanClassifier":
-        """A copy with more outputs: the first ones as here, the new ones as at the start."""
+        """A copy with more outputs: the first ones as here, the new ones unlikely for any span."""
         new = type(self)(self.hidden, n_classes).to(self.classify.weight.device)
         new.length.load_state_dict(self.length.state_dict())
         n_old = self.classify.out_features
         with torch.no_grad():
+            # Random weights would make much of what the features have become by now.
+            new.classify.weight.zero_()
             new.classify.weight[:n_old] = self.classify.weight
             new.classify.bias.fill_(self.classify.bias.min())
             new.classify.bias[:n_old] = self.classify.bias

@@ -74,6 +74,8 @@ def test_a_label_added_after_initialize_leaves_the_others_and_is_learned(loss):
     resized = pipe.model.predict((docs, candidates))
     assert resized.shape == (len(logits), n_old + 1)
     np.testing.assert_allclose(resized[:, :n_old], logits, rtol=1e-5, atol=1e-4)
+    # Nothing was learned of it yet, so nothing is found.
+    assert [found(doc) for doc in nlp.pipe(TEXTS)] == [spans for _, spans in data]
     with_new = [*data, ("totally new words", [(1, 3, "NEW")])]
     losses = train_on(nlp, make_examples(nlp, with_new))
     assert losses["span_enumerator"] < 0.01
