@@ -139,18 +139,22 @@ def list_by_boundaries(
     max_length: int | None = None,
     scores_key: str | None = None,
     boundary_scores: Sequence[FloatArray] | None = None,
+    limits: Sequence[IntArray | None] | None = None,
     ops: Ops | None = None,
 ) -> Ragged:
     """See `build_boundary_candidates_v1`.
 
     boundary_scores (Optional[Sequence[ndarray]]): Scores (n_tokens, 2) of each document, in place
         of those on the documents.
+    limits (Optional[Sequence]): Of each document as of `pair_boundaries`, None for any span.
     """
     if boundary_scores is None:
         docs = list(docs)
         boundary_scores = [read_boundary_scores(doc, scores_key) for doc in docs]
+    if limits is None:
+        limits = [None] * len(boundary_scores)
     listed = []
-    for scores in boundary_scores:
+    for scores, own_limits in zip(boundary_scores, limits, strict=True):
         listed.append(
             pair_boundaries(
                 scores[:, 0],
@@ -158,6 +162,7 @@ def list_by_boundaries(
                 ratio=ratio,
                 max_candidates=max_candidates,
                 max_length=max_length,
+                limits=own_limits,
             )
         )
     return to_ragged(listed, ops)

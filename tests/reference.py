@@ -82,15 +82,14 @@ def best_pairs(
     ratio: Fraction,
     max_candidates: int,
     max_length: int | None,
+    limits: list[int],
 ) -> list[Span]:
     """Defined only where no two scores, and no two sums of scores, are equal."""
-    n = len(start_scores)
-    if n == 0:
-        return []
-    n_kept = n_boundaries(ratio, n)
-    starts = set(sorted(range(n), key=lambda i: -start_scores[i])[:n_kept])
-    lasts = set(sorted(range(n), key=lambda i: -end_scores[i])[:n_kept])
-    pairs = all_pairs(starts, lasts, max_length)
+    inside = [i for i, limit in enumerate(limits) if limit > 0]
+    n_kept = n_boundaries(ratio, len(limits))
+    starts = set(sorted(inside, key=lambda i: -start_scores[i])[:n_kept])
+    lasts = set(sorted(inside, key=lambda i: -end_scores[i])[:n_kept])
+    pairs = [pair for pair in all_pairs(starts, lasts, max_length) if pair[1] <= limits[pair[0]]]
     pairs.sort(key=lambda pair: -(start_scores[pair[0]] + end_scores[pair[1] - 1]))
     return sorted(pairs[:max_candidates])
 

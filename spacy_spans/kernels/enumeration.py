@@ -103,6 +103,7 @@ def pair_boundaries(
     ratio: float,
     max_candidates: int,
     max_length: int | None = None,
+    limits: IntArray | None = None,
 ) -> IntArray:
     """Pair the best starts of a document with its best ends, and keep the best pairs.
 
@@ -114,21 +115,25 @@ def pair_boundaries(
     ratio (float): Starts kept, and ends kept, per token; at least one of each.
     max_candidates (int): Pairs kept; the best ones.
     max_length (int): Longest span in tokens (the band); None for no limit.
+    limits (ndarray): As of `enumerate_spans`, and 0 for tokens that no span may hold: what they
+        forbid pushes nothing out of the best. None: any span of the document. Shape (n_tokens,).
     RETURNS (ndarray): Half-open offsets sorted by start, then end. Shape (n_spans, 2), int32;
         (0, 2) for an empty document.
     """
     n_tokens = len(start_scores)
-    if n_tokens == 0:
+    limits = segment_limits([n_tokens]) if limits is None else limits
+    inside = np.flatnonzero(limits)
+    if len(inside) == 0:
         return np.zeros((0, 2), dtype="i")
-    n_kept = min(n_tokens, max(1, math.ceil(ratio * n_tokens - ROUNDING)))
-    lasts = np.sort(_best(end_scores, n_kept))
+    n_kept = min(len(inside), max(1, math.ceil(ratio * n_tokens - ROUNDING)))
+    lasts = np.sort(inside[_best(end_scores[inside], n_kept)])
     # Best starts first: once they cannot enter the best pairs any more, no later one can.
-    starts = _best(start_scores, n_kept)
+    starts = inside[_best(start_scores[inside], n_kept)]
     starts = starts[np.argsort(-start_scores[starts], kind="stable")]
     highest_end = end_scores[lasts].max()
     # Lasts that a start can reach are a slice, since they are in text order.
     first = np.searchsorted(lasts, starts, side="left")
-    reach = starts + (n_tokens if max_length is None else max_length)
+    reach = np.minimum(limits[starts], starts + (n_tokens if max_length is None else max_length))
     counts = np.searchsorted(lasts, reach, side="left") - first
     best = np.zeros((0, 2), dtype="i")
     best_scores = np.zeros(0, dtype="f")

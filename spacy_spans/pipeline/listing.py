@@ -20,6 +20,7 @@ from spacy_spans.candidates import (
     to_ragged,
 )
 from spacy_spans.kept import KeptRuns
+from spacy_spans.kernels.enumeration import run_limits
 from spacy_spans.kernels.pruning import BoolArray
 from spacy_spans.types import CandidateFunction, FloatArray, IntArray
 
@@ -53,7 +54,8 @@ class Listing:
             candidates are learned.
         RETURNS (Ragged): In numpy; offsets (n, 2), (0, 2) for none.
         """
-        return self.within_kept(self._list(docs, boundary_scores), docs)
+        runs = self._kept.read(docs) if self._kept is not None else None
+        return self._list(docs, boundary_scores, runs)
 
     def within_kept(self, candidates: Ragged, docs: Sequence[Doc]) -> Ragged:
         """Leave out candidates outside of kept runs. Warns once if no document has any."""
@@ -105,15 +107,27 @@ class Listing:
         """Which tokens of the documents, end to end, candidates may have; None for all."""
         return self._kept.mask(docs) if self._kept is not None else None
 
-    def _list(self, docs: Sequence[Doc], boundary_scores: list[FloatArray] | None) -> Any:
+    def _list(
+        self,
+        docs: Sequence[Doc],
+        boundary_scores: list[FloatArray] | None,
+        runs: Sequence[IntArray | None] | None,
+    ) -> Any:
+        """runs (Sequence | None): Kept runs of each document, None for one without; None: of none
+        is to be asked.
+        """
         if self.is_learned:
             function: Any = self.function
-            candidates: Ragged = function(docs, ops=HOST, boundary_scores=boundary_scores)
-        else:
-            candidates = self.function(docs, ops=HOST)
+            # By scores of tokens outside of runs nothing may be chosen: nothing taught them.
+            limits = [
+                None if own is None else run_limits(own, len(doc))
+                for doc, own in zip(docs, runs or [None] * len(docs), strict=True)
+            ]
+            return function(docs, ops=HOST, boundary_scores=boundary_scores, limits=limits)
+        candidates: Ragged = self.function(docs, ops=HOST)
         if not is_own(self.function):
             candidates = check_candidates(candidates, docs)
-        return candidates
+        return candidates if runs is None else keep_within_runs(candidates, runs, docs)
 
     def before_training(self, doc: Doc) -> IntArray | None:
         """Candidates of a document that nothing has been predicted for; None if they are learned.
@@ -136,8 +150,7 @@ class Listing:
         return self._of_one(doc, [read_boundary_scores(doc, key)] if self.is_learned else None)
 
     def _of_one(self, doc: Doc, boundary_scores: list[FloatArray] | None) -> IntArray:
-        listed = self._list([doc], boundary_scores)
         # A single document may well have no runs, without a warning.
-        if self._kept is not None and self._kept.key in doc.spans:
-            listed = self.within_kept(listed, [doc])
-        return split_offsets(listed)[0]
+        has_runs = self._kept is not None and self._kept.key in doc.spans
+        runs = self._kept.read([doc]) if self._kept is not None and has_runs else None
+        return split_offsets(self._list([doc], boundary_scores, runs))[0]

@@ -139,11 +139,17 @@ distinct_scores = st.integers(0, 14).flatmap(
     st.integers(1, 16),
     st.integers(1, 120),
     st.one_of(st.none(), st.integers(1, 16)),
+    st.one_of(st.none(), st.lists(st.booleans(), min_size=14, max_size=14)),
     st.sampled_from([1, 2, 5, 1 << 20]),
 )
 def test_boundary_pairs_match_brute_force_however_they_are_cut_into_blocks(
-    scores, sixteenths, max_candidates, max_length, pairs_per_block
+    scores, sixteenths, max_candidates, max_length, mask, pairs_per_block
 ):
+    n_tokens = len(scores[0])
+    limits = None
+    if mask is not None:
+        runs = [(i, i + 1) for i in range(n_tokens) if mask[i]]
+        limits = kernel.run_limits(ints(runs).reshape(-1, 2), n_tokens)
     start_scores = [float(rank) for rank in scores[0]]
     end_scores = [rank / 64 for rank in scores[1]]
     with mock.patch.object(kernel, "PAIRS_PER_BLOCK", pairs_per_block):
@@ -153,6 +159,7 @@ def test_boundary_pairs_match_brute_force_however_they_are_cut_into_blocks(
             ratio=sixteenths / 16,
             max_candidates=max_candidates,
             max_length=max_length,
+            limits=limits,
         )
     assert pairs_of(pairs) == reference.best_pairs(
         start_scores,
@@ -160,6 +167,7 @@ def test_boundary_pairs_match_brute_force_however_they_are_cut_into_blocks(
         ratio=Fraction(sixteenths, 16),
         max_candidates=max_candidates,
         max_length=max_length,
+        limits=[n_tokens] * n_tokens if limits is None else limits.tolist(),
     )
 
 

@@ -1,8 +1,10 @@
 """`span_enumerator` within the runs of tokens that a pruner kept."""
 
+import numpy as np
 import pytest
 from thinc.api import Adam
 
+from spacy_spans.candidates import split_offsets
 from spacy_spans.errors import SpansWarning
 
 from . import (
@@ -56,6 +58,20 @@ def test_no_span_leaves_a_kept_run(within_kept, runs, allowed):
     assert sorted({(span.start, span.end) for span in doc.spans["sc"]}) == allowed
     assert [(span.start, span.end) for span in doc.spans["listed"]] == allowed
     assert len(doc.spans["sc"].attrs["scores"]) == len(LABELS) * len(allowed)
+
+
+def test_boundaries_outside_of_kept_runs_push_out_none_inside():
+    candidates = {"@misc": "spacy-spans.boundary_candidates.v1", "ratio": 0.3, "max_candidates": 4}
+    nlp, pipe = make_pipe(within_kept=True, candidates=candidates)
+    docs = [nlp.make_doc("a b c d e f g h i j") for _ in range(2)]
+    write_spans(docs[0], "kept_tokens", [(1, 3), (6, 8)])
+    # The best boundaries are outside, and the best pairs go from one run to the other.
+    scores = np.asarray([9, 1, 2, 9, 9, 9, 4, 3, 9, 9], dtype="f")
+    listed = pipe.listing(docs, [np.stack([scores, scores], axis=1)] * 2)
+    own, other = split_offsets(listed)
+    assert own.tolist() == [[2, 3], [6, 7], [6, 8], [7, 8]]
+    assert set(other.ravel()) <= {0, 1, 3, 4, 5, 6, 8, 9, 10}
+    assert len(other) == 4
 
 
 def test_documents_of_a_batch_have_their_own_kept_runs(within_kept):
