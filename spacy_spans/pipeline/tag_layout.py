@@ -1,5 +1,6 @@
 """The layers of a tagger: which there are, and where their scores stand in its model's output."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from spacy.util import logger
 
 from spacy_spans.alignment import GoldMentions
 from spacy_spans.kernels.schemes import (
@@ -20,6 +20,10 @@ from spacy_spans.kernels.schemes import (
 )
 from spacy_spans.modules.fragment_linker import N_ROLES
 
+# Writes where spaCy does. Without `spacy train --verbose` spaCy's own logger passes on warnings
+# only, and what "auto" came to should be heard.
+logger = logging.getLogger("spacy.multispan_tagger")
+logger.setLevel(logger.level or logging.INFO)
 # Features of a token for each of its roles in a pair of fragments.
 LINK_WIDTH = 64
 # Tags up to which labels share a layer by themselves: a step costs n_tags ** 3.

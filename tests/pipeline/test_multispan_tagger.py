@@ -1,6 +1,5 @@
 """The tagger's life: overfit, predict, round trip, score; layers; settings; batches; empties."""
 
-import logging
 import pickle
 
 import numpy as np
@@ -164,17 +163,11 @@ def many_labels(n):
         (many_labels(16), "io", "a layer per label (one for all would need 17 tags)"),
     ],
 )
-def test_auto_chooses_layers_by_the_data_and_says_so(data, scheme, message, caplog):
+def test_auto_chooses_layers_by_the_data_and_says_so(data, scheme, message, said):
     loss = "token" if scheme == "boundary" else "crf"
-    with caplog.at_level(logging.INFO, logger="spacy"):
-        spacy.util.logger.addHandler(caplog.handler)
-        try:
-            _, pipe, _ = make_initialized(data, **TAGGER, scheme=SCHEMES[scheme], loss=loss)
-        finally:
-            spacy.util.logger.removeHandler(caplog.handler)
+    _, pipe, _ = make_initialized(data, **TAGGER, scheme=SCHEMES[scheme], loss=loss)
     assert pipe.layout.shared == message.startswith("one layer")
-    said = {record.getMessage() for record in caplog.records}
-    assert [text for text in said if text.startswith(f"multispan_tagger: {message}")]
+    assert [text for text in said() if text.startswith(f"multispan_tagger: {message}")]
 
 
 def test_touching_spans_and_spans_that_end_together_where_the_scheme_holds_them():
