@@ -47,6 +47,8 @@ from spacy_spans.types import FloatArray, IntArray, SpanArrays, TokenPolicy
 SCORE_WEIGHTS: dict[str, float | None] = {"f": 1.0, **KEPT_SCORES}
 # In cfg: the threshold that was fitted for a recall, and the recall that it was fitted for.
 THRESHOLD, RECALL = "fitted_threshold", "fitted_recall"
+# In cfg: whether anything was learned since `initialize`. Where nothing is stored, it was.
+TRAINED = "trained"
 # Documents that model layers see to infer their sizes.
 N_SAMPLE_DOCS = 10
 # A score that every threshold keeps.
@@ -116,7 +118,8 @@ class TokenPruner(StoredPipe):
         RAISES (SettingsError): On settings out of range.
         """
         settings = {"context": context, "min_run": min_run}
-        super().__init__(vocab, model, name, settings, learned={THRESHOLD: None, RECALL: None})
+        learned = {THRESHOLD: None, RECALL: None, TRAINED: True}
+        super().__init__(vocab, model, name, settings, learned=learned)
         self.policy = policy
         self.kept_key = kept_key
         self.spans_keys = list(spans_keys)
@@ -124,6 +127,7 @@ class TokenPruner(StoredPipe):
         self.keep_sentence_starts = keep_sentence_starts
         self.positive_weight = positive_weight
         self._has_warned = False
+        self._has_warned_of_missing = False
         if isinstance(spans_keys, str) or isinstance(always_keep, str):
             raise SettingsError(
                 f"Got spans_keys = {spans_keys!r}, always_keep = {always_keep!r}. Expected lists "
@@ -164,6 +168,8 @@ class TokenPruner(StoredPipe):
     def predict(self, docs: Iterable[Doc]) -> list[Kept]:
         """Choose tokens, without writing them. RETURNS (list): One entry per document."""
         docs = list(docs)
+        self.check_settings()
+        self._warn_of_missing(docs)
         reason = self._keeps_everything
         if reason and any(len(doc) for doc in docs) and not self._has_warned:
             self._has_warned = True
@@ -217,12 +223,30 @@ class TokenPruner(StoredPipe):
                     "to [training] annotating_components), or set keep_sentence_starts = false."
                 )
             mask |= doc.to_array("SENT_START") == 1
+            # Some components, such as `senter`, may say no of it.
+            mask[0] = True
         return mask
+
+    def _warn_of_missing(self, docs: Sequence[Doc]) -> None:
+        """Warn once of a key that always stays and that no document of a batch has: it may be
+        misspelt.
+        """
+        missing = [key for key in self.always_keep if not any(key in doc.spans for doc in docs)]
+        if missing and any(len(doc) for doc in docs) and not self._has_warned_of_missing:
+            self._has_warned_of_missing = True
+            keys = sorted({key for doc in docs for key in doc.spans})
+            message = (
+                f"{self.name}: none of the {len(docs)} documents of a batch has doc.spans "
+                f"{missing}, of always_keep (keys that are there: {', '.join(keys) or 'none'}). Put "
+                "the component that writes them earlier in the pipeline, for training also into "
+                "[training] annotating_components."
+            )
+            warnings.warn(SpansWarning(message), stacklevel=2)
 
     @property
     def _keeps_everything(self) -> str:
         """Why nothing can be dropped yet; "" if something can."""
-        if not self._has_weights:
+        if not self._is_trained:
             return "it is not trained yet. Train it, or load it."
         if isinstance(self.policy, RecallTarget) and self.cfg[RECALL] != self.policy.recall:
             return (
@@ -247,10 +271,12 @@ class TokenPruner(StoredPipe):
         """See `StoredPipe.begin_loss`."""
         logits, backprop = self.model.begin_update(docs)
         loss, gradient = self.get_loss(examples, logits)
+        self.cfg[TRAINED] |= any(map(self._is_annotated, examples))
         return loss, partial(backprop, gradient)
 
     def get_loss(self, examples: Iterable[Example], scores: Floats2d) -> tuple[float, Floats2d]:
-        """Cross-entropy of each token's logit with being in a gold span, per token.
+        """Cross-entropy of each token's logit with being in a gold span, per token. Documents with
+        none of the keys count nothing.
 
         scores (Floats2d): Logits of the predicted documents' tokens. Shape (n_tokens, 1).
         RETURNS (Tuple[float, Floats2d]): Loss, and gradient of the shape of the logits.
@@ -258,9 +284,15 @@ class TokenPruner(StoredPipe):
         masks = [self._is_gold(example) for example in examples]
         targets = self._ops.asarray(np.concatenate([np.zeros(0, bool), *masks]).reshape(-1, 1))
         loss, gradient = sigmoid_loss(scores, targets.astype("f"))
-        weights = self._ops.xp.where(targets, self.positive_weight, 1.0).astype("f")
+        known = np.asarray([self._is_annotated(example) for example in examples], dtype="f")
+        known = np.repeat(known, np.asarray([len(mask) for mask in masks], dtype="i"))
+        others = self._ops.asarray(known.reshape(-1, 1))
+        weights = self._ops.xp.where(targets, self.positive_weight, others).astype("f")
         n_tokens = max(1, len(targets))
         return float((loss * weights).sum()) / n_tokens, gradient * weights / n_tokens
+
+    def _is_annotated(self, example: Example) -> bool:
+        return any(key in example.reference.spans for key in self.spans_keys)
 
     def _is_gold(self, example: Example) -> BoolArray:
         return runs_to_mask(gold_ranges(example, self.spans_keys), len(example.predicted))
@@ -278,31 +310,31 @@ class TokenPruner(StoredPipe):
         """
         validate_get_examples(get_examples, "TokenPruner.initialize")
         if self.learns:
-            self._check_gold(list(get_examples()))
+            annotated = self._check_gold(list(get_examples()))
             sample = [example.predicted for example in islice(get_examples(), N_SAMPLE_DOCS)]
             self.model.initialize(X=sample)
-            counts = count_kept(get_examples(), self.kept_key, self.spans_keys)
+            counts = count_kept(annotated, self.kept_key, self.spans_keys)
             # Weighted as the loss is, so that this is where training would lead.
             n_positive = counts.n_gold * self.positive_weight
             bias = rarity_bias(n_positive, counts.n_tokens - counts.n_gold + n_positive)
             layer_shim(self.model.get_ref("scorer")).module.set_bias(bias)
-        self.cfg.update({THRESHOLD: None, RECALL: None})
+        self.cfg.update({THRESHOLD: None, RECALL: None, TRAINED: not self.learns})
         follow_key_in_score_weights(self, nlp, SCORE_WEIGHTS)
         self.warn_of_shared_key(nlp)
 
-    def _check_gold(self, examples: Sequence[Example]) -> None:
-        has_key = [
-            any(key in example.reference.spans for key in self.spans_keys) for example in examples
-        ]
-        if not any(has_key):
+    def _check_gold(self, examples: Sequence[Example]) -> list[Example]:
+        """Those with any of the keys; warns of others."""
+        annotated = [example for example in examples if self._is_annotated(example)]
+        if not annotated:
             raise SpansError(no_spans_message(examples, self.spans_keys, self.name, "spans_keys"))
-        if not all(has_key):
+        if len(annotated) < len(examples):
             message = (
-                f"{self.name}: {has_key.count(False)} of {len(examples)} training documents have "
-                f"none of doc.spans {self.spans_keys} and are learned as documents without spans. "
-                "Leave them out if they are not annotated."
+                f"{self.name}: {len(examples) - len(annotated)} of {len(examples)} training "
+                f"documents have none of doc.spans {self.spans_keys}; nothing is learned from "
+                "them. Those that are annotated and have no span need an empty group."
             )
             warnings.warn(SpansWarning(message), stacklevel=3)
+        return annotated
 
     def calibrate(self, examples: Iterable[Example]) -> Calibration:
         """Fit the threshold of the policy `recall_target`, and use it from now on.
@@ -331,7 +363,7 @@ class TokenPruner(StoredPipe):
             lower threshold may keep less.
         """
         examples = list(examples)
-        if not self._has_weights or self.cfg["min_run"] > 1:
+        if not self._is_trained or self.cfg["min_run"] > 1:
             raise SpansError(
                 f"No threshold can be fitted for {self.name!r}: it is not trained yet, or has "
                 "min_run above 1. Train it first, with min_run = 1."
@@ -370,13 +402,12 @@ class TokenPruner(StoredPipe):
     # Helpers
 
     @property
-    def _ops(self) -> Any:
-        """thinc's array operations; untyped, since its stubs know no numpy arrays."""
-        return self.model.ops
-
-    @property
     def learns(self) -> bool:
         return self.model.has_ref("scorer") is True
+
+    @property
+    def _is_trained(self) -> bool:
+        return self._has_weights and bool(self.cfg[TRAINED])
 
     @property
     def _has_weights(self) -> bool:

@@ -163,6 +163,23 @@ def test_untrained_it_keeps_everything_and_says_so_once():
         nlp.update(make_examples(nlp, SPARSE), sgd=Adam(0.1))
 
 
+def test_nothing_is_dropped_before_the_first_step_of_training():
+    nlp, pipe = make_nlp()
+    examples = make_examples(nlp, SPARSE)
+    nlp.initialize(lambda: examples)
+    with pytest.warns(SpansWarning, match="keeps every token: it is not trained yet"):
+        assert kept(nlp("a b c")) == [(0, 3)]
+    with pytest.raises(SpansError, match="not trained yet"):
+        pipe.trade_off(examples, [0.9])
+    # Documents of other components teach it nothing.
+    nlp.update(make_examples(nlp, SPARSE, "other"), sgd=Adam(0.01))
+    assert kept(nlp("a b c")) == [(0, 3)]
+    nlp.update(examples, sgd=Adam(0.01))
+    assert kept(nlp("a b c")) == []
+    nlp.initialize(lambda: examples)
+    assert kept(nlp("a b c")) == [(0, 3)]
+
+
 def test_scores_start_at_the_share_of_tokens_in_spans():
     nlp, pipe = make_nlp(positive_weight=3.0)
     nlp.initialize(lambda: make_examples(nlp, SPARSE))
@@ -179,6 +196,23 @@ def test_a_key_that_is_nowhere_is_an_error_and_one_that_is_missing_somewhere_a_w
     write_spans(examples[0].reference, "b", [(0, 1)])
     with pytest.warns(SpansWarning, match="3 of 4 training documents have none of"):
         nlp.initialize(lambda: examples)
+
+
+def test_documents_without_any_of_the_keys_teach_nothing():
+    nlp, pipe = make_nlp(positive_weight=2.0)
+    examples = make_examples(nlp, SPARSE)
+    other = make_examples(nlp, SPARSE[:1], "other")
+    logits = np.linspace(-1, 1, 16, dtype="f").reshape(-1, 1)
+    alone, gradient = pipe.get_loss(examples, logits)
+    more, padded = pipe.get_loss(other + examples, np.append(logits[:9], logits, axis=0))
+    # Both are per token of the batch.
+    assert more == pytest.approx(alone * 16 / 25)
+    assert padded[:9].tolist() == [[0.0]] * 9
+    np.testing.assert_allclose(padded[9:], gradient * 16 / 25, rtol=1e-6)
+    with pytest.warns(SpansWarning, match="1 of 5 training documents"):
+        nlp.initialize(lambda: other + examples)
+    bias = layer_shim(pipe.model.get_ref("scorer")).module.project.bias.item()
+    assert bias == pytest.approx(np.log((2 * 4 + 1) / (12 + 1)))
 
 
 def test_the_gradient_is_that_of_the_weighted_loss():
@@ -232,7 +266,10 @@ def test_what_always_stays(monkeypatch):
     nlp, pipe = make_nlp(always_keep=["hits", "nowhere"], min_run=2)
     give_scores(pipe, monkeypatch, [0])
     doc = write_spans(nlp.make_doc("a b c d"), "hits", [(2, 3)])
-    assert kept(nlp(doc)) == [(2, 3)]
+    message = r"doc.spans \['nowhere'\], of always_keep \(keys that are there: hits\)"
+    with pytest.warns(SpansWarning, match=message):
+        assert kept(nlp(doc)) == [(2, 3)]
+    # Said once.
     assert kept(nlp("a b")) == []
 
 
@@ -244,6 +281,9 @@ def test_sentence_starts_stay(monkeypatch):
     assert kept(nlp("")) == []
     nlp.add_pipe("sentencizer", first=True)
     assert kept(nlp("We pay. They go.")) == [(0, 1), (3, 4)]
+    # As `senter` may see it.
+    doc = Doc(nlp.vocab, words=["we", "pay", "well"], sent_starts=[False, False, True])
+    assert kept(nlp(doc)) == [(0, 1), (2, 3)]
 
 
 @settings(max_examples=100, deadline=None)
@@ -384,6 +424,12 @@ def test_settings_out_of_range(config, message):
 def test_settings_of_policies_out_of_range(build, settings):
     with pytest.raises(SettingsError, match=f"Got {next(iter(settings))}"):
         build(**settings)
+
+
+def test_settings_changed_after_training_are_checked(trained, monkeypatch):
+    monkeypatch.setitem(trained.get_pipe("token_pruner").cfg, "context", -1)
+    with pytest.raises(SettingsError, match="context = -1"):
+        trained("a b c")
 
 
 def test_settings_changed_after_training_are_stored(trained, tmp_path):
