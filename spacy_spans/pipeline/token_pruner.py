@@ -237,9 +237,9 @@ class TokenPruner(StoredPipe):
             keys = sorted({key for doc in docs for key in doc.spans})
             message = (
                 f"{self.name}: none of the {len(docs)} documents of a batch has doc.spans "
-                f"{missing}, of always_keep (keys that are there: {', '.join(keys) or 'none'}). Put "
-                "the component that writes them earlier in the pipeline, for training also into "
-                "[training] annotating_components."
+                f"{missing}, of always_keep (keys that are there: {', '.join(keys) or 'none'}). "
+                "Put the component that writes them earlier in the pipeline, for training also "
+                "into [training] annotating_components."
             )
             warnings.warn(SpansWarning(message), stacklevel=2)
 
