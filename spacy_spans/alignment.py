@@ -85,7 +85,7 @@ def gold_mentions(
     for label, *spans in mentions:
         own = slice(first, first + len(spans))
         first += len(spans)
-        joined = _join_touching(offsets[own].tolist())
+        joined = join_touching(offsets[own].tolist())
         # A part would be another mention than the one annotated.
         is_lost = not aligned[own].all()
         if not is_lost:
@@ -153,6 +153,16 @@ def join_gold(gold: Sequence[GoldSpans], doc_lengths: Sequence[int]) -> tuple[In
     return batch_offsets(offsets, counts, doc_lengths), labels
 
 
+def join_touching(spans: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Join what touches or overlaps, of spans ordered by start."""
+    joined: list[tuple[int, int]] = []
+    for start, end in spans:
+        if joined and start <= joined[-1][1]:
+            start, end = joined[-1][0], max(end, joined.pop()[1])
+        joined.append((start, end))
+    return joined
+
+
 def count_keys(examples: Sequence[Example]) -> dict[str, int]:
     """How many reference documents hold each spans key."""
     counts: dict[str, int] = {}
@@ -175,16 +185,6 @@ def _label_rows(example: Example, key: str, label_ids: Mapping[str, int]) -> Int
             )
         rows.append((span.start, span.end, label_ids[span.label_]))
     return np.asarray(rows, dtype="i").reshape(-1, 3)
-
-
-def _join_touching(spans: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Join what touches or overlaps, of spans ordered by start."""
-    joined: list[tuple[int, int]] = []
-    for start, end in spans:
-        if joined and start <= joined[-1][1]:
-            start, end = joined[-1][0], max(end, joined.pop()[1])
-        joined.append((start, end))
-    return joined
 
 
 def _align(

@@ -11,7 +11,8 @@ import numpy as np
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
-from spacy_spans.alignment import gold_spans
+from spacy_spans.alignment import gold_spans, join_touching
+from spacy_spans.converters.align import join_over_white_space
 from spacy_spans.groups import fragments
 from spacy_spans.kernels.calibration import calibration_error
 from spacy_spans.kernels.coverage import count_covered
@@ -242,11 +243,19 @@ def _read_characters(doc: Doc, key: str) -> dict[str, Ints]:
 
 
 def _gold_characters(example: Example, key: str) -> dict[str, Ints]:
-    """As annotated, where tokens could not hold all of it; else those of the gold spans."""
+    """As annotated, where tokens could not hold all of it; else those of the gold spans. What white
+    space parts is one stretch of text either way.
+    """
     original = example.reference.user_data.get(CHARACTERS_KEY, {}).get(key)
     if original is None:
         return _read_characters(example.reference, key)
-    return _by_label((label, *offsets) for label, parts in original for offsets in parts)
+    # spaCy joins tokens each time it is asked for the text.
+    text = example.reference.text
+    return _by_label(
+        (label, *offsets)
+        for label, parts in original
+        for offsets in join_over_white_space(parts, text)
+    )
 
 
 def _by_label(rows: Iterable[tuple[str, int, int]]) -> dict[str, Ints]:
@@ -273,19 +282,23 @@ def _interval_f(a: Ints, b: Ints) -> float:
 
 
 def _read_mentions(example: Example, key: str) -> tuple[set[Mention], set[Mention]]:
-    """Predicted and gold mentions, both on the tokens of the reference."""
-    wanted = {
-        (mention[0].label_, tuple((span.start, span.end) for span in mention))
+    """Predicted and gold mentions, both on the tokens of the reference. Fragments that touch are
+    one, as they are in training.
+    """
+    wanted: set[Mention] = {
+        (mention[0].label_, tuple(join_touching([(span.start, span.end) for span in mention])))
         for mention in fragments(example.reference, key)
     }
     found: set[Mention] = set()
     mentions = fragments(example.predicted, key) if key in example.predicted.spans else []
     offsets = iter(on_reference(example, [span for mention in mentions for span in mention]))
     for mention in mentions:
-        parts = tuple(next(offsets) for _ in mention)
-        if any(part is not None for part in parts):
-            found.add((mention[0].label_, parts))
-    return found, set(wanted)
+        parts = [next(offsets) for _ in mention]
+        inside = [part for part in parts if part is not None]
+        if inside:
+            outside = [None] * (len(parts) - len(inside))
+            found.add((mention[0].label_, (*join_touching(inside), *outside)))
+    return found, wanted
 
 
 def _bare(span: Span) -> str:

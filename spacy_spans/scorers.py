@@ -48,8 +48,9 @@ def score_spans(examples: Iterable[Example], *, spans_key: str, **kwargs: Any) -
         `spacy spans convert` stored the annotated characters, because tokens cannot hold
         them, those are gold.
         `_mention_p|_r|_f`: mentions of one fragment or more (see `spacy_spans.fragments`) whose
-        label and fragments are all equal. `_discontinuous_p|_r|_f`: the same of those of several
-        fragments only; None without any. All other scores take fragments for spans.
+        label and fragments are all equal; fragments that touch are one. `_discontinuous_p|_r|_f`:
+        the same of those of several fragments only; None without any. All other scores take
+        fragments for spans.
     """
     examples = list(examples)
     attr = f"spans_{spans_key}"

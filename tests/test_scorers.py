@@ -305,6 +305,19 @@ def test_original_characters_are_gold_where_they_are_kept(load):
     assert part(scores, "f", "partial_f", "mention_f") == [1.0, 1.0, 1.0]
 
 
+def test_original_characters_parted_by_white_space_are_one_stretch():
+    """A mention over a line break, as brat has it, beside one that tokens cannot hold."""
+    words, spaces = ["one", "two", "\n", "three"], [True, False, False, False]
+    docs = [Doc(VOCAB, words=words, spaces=spaces) for _ in range(2)]
+    for doc in docs:
+        doc.spans["sc"] = [Span(doc, 1, 4, label="A")]
+    example = Example(*docs)
+    assert example.reference.text == "one two\nthree"
+    original = [["A", ((4, 7), (8, 13))], ["B", ((0, 2),)]]
+    example.reference.user_data[CHARACTERS_KEY] = {"sc": original}
+    assert score([example])["spans_sc_char_f_per_type"] == {"A": 1.0, "B": 0.0}
+
+
 def test_characters_are_found_again_where_white_space_differs():
     predicted = make_doc([(0, 2, "A"), (2, 3, "B")], words=["ze", "ro", "one"])
     gold = make_doc([(0, 1, "A"), (1, 2, "B")], words=["zero", "one"])
@@ -398,6 +411,64 @@ def test_scores_match_slow_loops(pairs):
         partial = scores["spans_sc_partial_per_type"][label]
         characters = scores["spans_sc_char_f_per_type"][label]
         assert [partial["p"], partial["r"], characters] == slow_scores(pairs, label)
+
+
+with_ids = st.lists(
+    st.tuples(spans_strategy.filter(bool), st.sampled_from(["", "", "x", "y"])).map(
+        lambda x: (*x[0][0], x[1])
+    ),
+    max_size=7,
+)
+
+
+def slow_mentions(spans):
+    """Each mention as its label and its tokens."""
+    tokens = {}
+    for row, (start, end, label, name) in enumerate(spans):
+        tokens.setdefault((label, name or row), set()).update(range(start, end))
+    return {(label, frozenset(own)) for (label, _), own in tokens.items()}
+
+
+def n_runs(tokens):
+    return sum(token - 1 not in tokens for token in tokens)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(with_ids, with_ids), min_size=1, max_size=3))
+def test_mentions_and_boundaries_match_slow_sets(pairs):
+    examples, counts = [], [[0, 0, 0] for _ in range(3)]
+    for pair in pairs:
+        docs = [Doc(VOCAB, words=NINE) for _ in pair]
+        for doc, spans in zip(docs, pair, strict=True):
+            doc.spans["sc"] = [Span(doc, s, e, label=x, span_id=name) for s, e, x, name in spans]
+        examples.append(Example(*docs))
+        mentions = [slow_mentions(spans) for spans in pair]
+        several = [{own for own in side if n_runs(own[1]) > 1} for side in mentions]
+        edges = [{span[:2] for span in spans} for spans in pair]
+        for row, (found, wanted) in zip(counts, (mentions, several, edges), strict=True):
+            for i, own in enumerate((found & wanted, found, wanted)):
+                row[i] += len(own)
+    scores = score(examples)
+    expected = [
+        list(prf(right, max(n_found, 1), max(n_wanted, 1)).values())
+        if n_found or n_wanted
+        else [None] * 3
+        for right, n_found, n_wanted in counts
+    ]
+    assert part(scores, *MENTION) == expected[0]
+    assert part(scores, *DISCONTINUOUS) == expected[1]
+    assert scores["spans_sc_boundary_f"] == expected[2][2]
+
+
+def test_fragments_that_touch_or_overlap_are_one():
+    gold = make_doc([])
+    gold.spans["sc"] = [
+        Span(gold, *offsets, label="A", span_id=name)
+        for *offsets, name in ((0, 1, "x"), (1, 2, "x"), (3, 4, "x"), (3, 4, "y"), (3, 5, "y"))
+    ]
+    predicted = make_mentions([("A", (0, 2), (3, 4)), ("A", (3, 5))])
+    scores = score([Example(predicted, gold)])
+    assert part(scores, *MENTION, *DISCONTINUOUS) == [1.0] * 6
 
 
 @settings(deadline=None)
