@@ -185,7 +185,11 @@ def replacing_folder(path: PathLike) -> Iterator[Path]:
         elif not _exchange(temporary, target):
             old = temporary.with_suffix(".old")
             os.rename(target, old)
-            os.rename(temporary, target)
+            try:
+                os.rename(temporary, target)
+            except BaseException:
+                os.rename(old, target)
+                raise
             os.rename(old, temporary)
     finally:
         # What stood there before, or what did not get ready.

@@ -1,14 +1,25 @@
 import json
 import os
+import random
+import signal
 import stat
-import subprocess
 import sys
 import time
+from itertools import cycle
 
 import pytest
 
+from spacy_spans import files
 from spacy_spans.errors import DataError, SettingsError
-from spacy_spans.files import check_writable, list_visible, replacing, write_json
+from spacy_spans.files import (
+    check_writable,
+    list_visible,
+    replacing,
+    replacing_folder,
+    write_json,
+)
+
+from .forked import fork, join
 
 pytestmark = pytest.mark.installed
 
@@ -156,36 +167,68 @@ def test_names_that_are_no_text_survive_in_json(tmp_path):
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf8")) == name
 
 
-# Writes a file and a folder over and over, in turns all of one letter and all of another.
-WRITE = """
-import sys
-from itertools import cycle
-from pathlib import Path
-from spacy_spans.files import replacing, replacing_folder
-
-folder = Path(sys.argv[1])
-for letter in cycle("ab"):
-    with replacing(folder / "file") as path:
-        path.write_text(letter * 200_000)
-    with replacing_folder(folder / "folder") as path:
+def write_folder(path, content):
+    with replacing_folder(path) as temporary:
         for name in ("one", "two"):
-            (path / name).write_text(letter * 50_000)
-    print(letter, flush=True)
-"""
+            (temporary / name).write_text(content)
+
+
+def read_folder(path):
+    return [(path / name).read_text() for name in ("one", "two")]
+
+
+@pytest.mark.parametrize("in_one_step", [True, False])
+def test_the_new_folder_takes_the_place_of_the_old_one(tmp_path, monkeypatch, in_one_step):
+    if not in_one_step:
+        monkeypatch.setattr(files, "_exchange", lambda first, second: False)
+    for content in "ab":
+        write_folder(tmp_path / "folder", content)
+        assert read_folder(tmp_path / "folder") == [content, content]
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize("in_one_step", [True, False])
+def test_a_folder_that_cannot_take_its_place_leaves_the_old_one(tmp_path, monkeypatch, in_one_step):
+    write_folder(tmp_path / "folder", "old")
+    rename = os.rename
+
+    def refuse(source, target):
+        if os.fspath(source).endswith(".tmp"):
+            raise PermissionError(13, "Permission denied")
+        rename(source, target)
+
+    def exchange(first, second):
+        if in_one_step:
+            raise KeyboardInterrupt
+        return False
+
+    monkeypatch.setattr(files, "_exchange", exchange)
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(KeyboardInterrupt if in_one_step else PermissionError):
+        write_folder(tmp_path / "folder", "new")
+    assert read_folder(tmp_path / "folder") == ["old", "old"]
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="folders change places in one step on Linux")
-@pytest.mark.parametrize("delay", [0.0, 0.001, 0.003, 0.007, 0.011, 0.019])
-def test_killed_at_any_moment_leaves_the_old_or_the_complete_new(tmp_path, delay):
-    command = [sys.executable, "-c", WRITE, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        # Something old is there.
-        assert process.stdout.readline() == "a\n"
-        time.sleep(delay)
-        process.kill()
-    names = [path.relative_to(tmp_path).as_posix() for path in list_visible(tmp_path)]
-    # What was not finished is hidden: the next run does not read it.
-    assert names == ["file", "folder/one", "folder/two"]
-    assert (tmp_path / "file").read_text() in {"a" * 200_000, "b" * 200_000}
-    parts = [(tmp_path / "folder" / name).read_text() for name in ("one", "two")]
-    assert parts in [["a" * 50_000] * 2, ["b" * 50_000] * 2]
+def test_killed_at_any_moment_leaves_the_old_or_the_complete_new(tmp_path):
+    def write():
+        """A file and a folder over and over, in turns all of one letter and all of another."""
+        for letter in cycle("ab"):
+            with replacing(tmp_path / "file") as path:
+                path.write_text(letter * 200_000)
+            write_folder(tmp_path / "folder", letter * 50_000)
+
+    draw = random.Random(0)
+    for _ in range(20):
+        process = fork(write)
+        while not (tmp_path / "folder").exists():
+            time.sleep(0.001)
+        time.sleep(draw.uniform(0, 0.02))
+        os.kill(process, signal.SIGKILL)
+        assert join(process) == -signal.SIGKILL
+        # What was not finished is hidden: the next run does not read it.
+        names = [path.relative_to(tmp_path).as_posix() for path in list_visible(tmp_path)]
+        assert names == ["file", "folder/one", "folder/two"]
+        assert (tmp_path / "file").read_text() in {"a" * 200_000, "b" * 200_000}
+        assert read_folder(tmp_path / "folder") in (["a" * 50_000] * 2, ["b" * 50_000] * 2)
