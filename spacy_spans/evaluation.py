@@ -160,7 +160,9 @@ def _compare(nlp: Language, examples: list[Example], key: str, rows: list[Report
         strict = strict_spans(example, key)
         counts = _count(strict.predicted, strict.gold)
         counts |= {"misaligned": strict.misaligned, "left_out": strict.left_out}
-        total.update(counts)
+        n_spans = len(example.reference.spans[key]) + len(example.predicted.spans.get(key, ()))
+        equal = n_spans - len(strict.gold) - len(strict.predicted) - strict.left_out
+        total.update({**counts, "equal": equal})
         row["keys"][key] = {**counts, "char_f": character_f(example, key)[0]}
         for label in {label for label, _ in strict.predicted | strict.gold}:
             mine = ({span for span in spans if span[0] == label} for spans in strict[:2])
@@ -242,6 +244,11 @@ def _format_counts(key: str, found: Report) -> str:
             f"{counts['left_out']:,} predicted spans hold no token, or start or end inside of the "
             "data's tokens: the strict scores leave them out, as spaCy does"
         )
+    if counts.get("equal"):
+        lines.append(
+            f"{counts['equal']:,} spans are equal to others, as fragments that mentions share: "
+            "they count once"
+        )
     return "\n".join(lines)
 
 
@@ -256,7 +263,10 @@ def _format_scores(scores: Report) -> str:
     ]
     if "candidate_recall" in scores:
         rows.append(("Candidates", None, scores["candidate_recall"], None))
-    return _table(["Scores", "P", "R", "F"], [(name, *map(_percent, row)) for name, *row in rows])
+    text = _table(["Scores", "P", "R", "F"], [(name, *map(_percent, row)) for name, *row in rows])
+    if scores["ece"] is None:
+        return text
+    return f"{text}\n\nCalibration error of the spans' scores: {_percent(scores['ece'])} %"
 
 
 def _format_labels(labels: Report) -> str:

@@ -62,6 +62,7 @@ def test_scores_and_counts_of_a_key(report):
         "spurious": 1,
         "misaligned": 0,
         "left_out": 0,
+        "equal": 0,
     }
     scores = found["scores"]
     assert (scores["p"], scores["r"]) == (pytest.approx(1 / 2), pytest.approx(1 / 3))
@@ -236,6 +237,7 @@ def test_other_tokens_are_counted_and_explained():
         "spurious": 0,
         "misaligned": 1,
         "left_out": 1,
+        "equal": 0,
     }
     text = format_report(report)
     assert "1 gold spans start or end inside of the pipeline's tokens: they count as missed" in text
@@ -256,6 +258,27 @@ def test_discontinuous_mentions_are_scored():
     assert (scores["discontinuous_p"], scores["discontinuous_r"]) == (0.5, 1.0)
 
 
+def test_spans_that_are_equal_to_others_are_counted():
+    """Two mentions that share a fragment have it twice, on both sides; it is right once."""
+
+    @spacy.Language.component("tests_shared_fragment")
+    def shared_fragment(doc):
+        first, second, third = (Span(doc, i, i + 1, label="A") for i in range(3))
+        write_fragments(doc, "sc", [[first, third], [third], [second]])
+        return doc
+
+    nlp = spacy.blank("en")
+    nlp.add_pipe("tests_shared_fragment")
+    report = evaluate(nlp, [nlp(text) for text in TEXTS[:2]])
+    found = report["keys"]["sc"]
+    assert found["gold"]["spans"] == found["predicted"]["spans"] == 8
+    assert (found["spans"]["gold"], found["spans"]["right"], found["spans"]["equal"]) == (6, 6, 4)
+    text = format_report(report)
+    assert "4 spans are equal to others, as fragments that mentions share" in text
+    # Spans without scores have none.
+    assert "Calibration error of the spans' scores: 0.0 %" in text
+
+
 def test_the_report_is_shown_as_tables(report):
     text = format_report(report)
     assert "doc.spans['sc']: 3 gold spans in 3 documents, 2 predicted in 4 documents" in text
@@ -265,6 +288,8 @@ def test_the_report_is_shown_as_tables(report):
     assert ["TOOL", "50.0", "50.0", "50.0", "2", "2", "1", "50.0", "66.7"] in rows
     assert ["1", "Rust", "or", "Python", "2", "1"] in rows
     assert "4 documents, 9 words in" in text
+    assert "equal to others" not in text
+    assert "Calibration error" not in text
     assert "Rust or Python" not in format_report(report, worst=0)
 
 
