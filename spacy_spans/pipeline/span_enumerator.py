@@ -40,6 +40,7 @@ from spacy_spans.pipeline.stored_pipe import (
     N_SAMPLE_DOCS,
     check_upstream,
     follow_key_in_score_weights,
+    warn_of_unencoded,
 )
 from spacy_spans.torch_layer import layer_shim
 from spacy_spans.types import CandidateFunction, FloatArray, IntArray, SpanArrays
@@ -152,9 +153,12 @@ class SpanEnumerator(SpansPipe):
         """Find spans in documents, without writing them.
 
         RETURNS (Prediction): One entry per document, empty ones included.
-        RAISES (SpansError): Before `initialize`, if any document has tokens.
+        RAISES (SpansError): Before `initialize`, if any document has tokens; and SettingsError on
+            settings out of range.
         """
         docs = list(docs)
+        # They may have been changed since the component was made.
+        self.check_settings()
         tokens, boundary_scores = self._predict_tokens(docs)
         candidates = self.listing(docs, boundary_scores)
         offsets, counts = candidates.dataXd, candidates.lengths
@@ -360,6 +364,7 @@ class SpanEnumerator(SpansPipe):
         self.cfg[BOUNDARIES] = self.listing.is_learned
         follow_key_in_score_weights(self, nlp, SCORE_WEIGHTS)
         self.warn_of_shared_key(nlp)
+        warn_of_unencoded(self, nlp, self.listing.kept_key)
 
     def _report_and_set_bias(self, examples: Iterable[Example]) -> None:
         """Count what the settings lose, warn once, and start the classifier at the positives'

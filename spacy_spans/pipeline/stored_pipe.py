@@ -20,11 +20,14 @@ from thinc.api import Model, Optimizer, set_dropout_rate
 
 from spacy_spans.alignment import count_keys
 from spacy_spans.errors import DataError, SpansError, SpansWarning
+from spacy_spans.span_getters import KeptSpans
 
 # In the stored cfg: checksum of the stored weights.
 MODEL_DIGEST = "model_sha256"
 # Documents that model layers see to infer their sizes.
 N_SAMPLE_DOCS = 10
+# Name of the layer that spacy-transformers puts in the place of an encoder.
+TRANSFORMER_LISTENER = "transformer-listener"
 
 
 @contextmanager
@@ -61,13 +64,35 @@ def check_upstream(model: Model, docs: Sequence[Doc], name: str) -> None:
     layers = {node.name for node in model.walk()}
     docs = [doc for doc in docs if len(doc)]
     if ("tok2vec-listener" in layers and any(doc.tensor.size == 0 for doc in docs)) or (
-        "transformer-listener" in layers and any(doc._.trf_data is None for doc in docs)
+        TRANSFORMER_LISTENER in layers
+        # Registered by the first transformer in the process.
+        and (not Doc.has_extension("trf_data") or any(doc._.trf_data is None for doc in docs))
     ):
         raise SpansError(
             f"{name!r} listens to a tok2vec or transformer component, but that has not run on this "
             "document. Put it earlier in the pipeline, do not disable it, and where "
             f"{name!r} is among [training] annotating_components, list it there too."
         )
+
+
+def warn_of_unencoded(pipe: Any, nlp: Language | None, kept_key: str | None) -> None:
+    """Warn when a component looks for spans in tokens that its transformer does not encode.
+
+    kept_key (str | None): Key of the runs that it looks for spans inside; None: anywhere.
+    """
+    nodes = list(pipe.model.walk())
+    if nlp is not None and TRANSFORMER_LISTENER in {node.name for node in nodes}:
+        models = [getattr(other, "model", None) for _, other in nlp.pipeline]
+        nodes += [model for model in models if isinstance(model, Model)]
+    getters = [node.attrs.get("get_spans") for node in nodes]
+    keys = {getter.kept.key for getter in getters if isinstance(getter, KeptSpans)}
+    for key in sorted(keys - {kept_key}):
+        message = (
+            f"{pipe.name} looks for spans in tokens that its transformer leaves out: "
+            f"spacy-spans.kept_spans.v1 encodes the runs of doc.spans[{key!r}] only, and all other "
+            f"vectors are zero. Set within_kept = true and kept_key = {key!r}."
+        )
+        warnings.warn(SpansWarning(message), stacklevel=3)
 
 
 def no_spans_message(

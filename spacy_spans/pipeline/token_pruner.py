@@ -35,6 +35,7 @@ from spacy_spans.kernels.pruning import (
 from spacy_spans.keys import check_spans_key
 from spacy_spans.pipeline.kept_scores import KEPT_SCORES, count_kept, score_kept
 from spacy_spans.pipeline.stored_pipe import (
+    N_SAMPLE_DOCS,
     StoredPipe,
     check_upstream,
     follow_key_in_score_weights,
@@ -49,8 +50,6 @@ SCORE_WEIGHTS: dict[str, float | None] = {"f": 1.0, **KEPT_SCORES}
 THRESHOLD, RECALL = "fitted_threshold", "fitted_recall"
 # In cfg: whether anything was learned since `initialize`. Where nothing is stored, it was.
 TRAINED = "trained"
-# Documents that model layers see to infer their sizes.
-N_SAMPLE_DOCS = 10
 # A score that every threshold keeps.
 CERTAIN = np.float32(1.0)
 

@@ -99,6 +99,21 @@ def test_thresholds_of_unknown_labels_are_an_error_at_prediction():
         nlp(TEXTS[0])
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("overlap", "none", "overlap = 'none'"),
+        ("top_k", -1, "top_k = -1"),
+        ("threshold", 1.5, r"a threshold of 1\.5"),
+    ],
+)
+def test_settings_changed_after_training_are_checked(setting, value, message):
+    nlp, pipe, _ = make_initialized()
+    pipe.cfg[setting] = value
+    with pytest.raises(SettingsError, match=message):
+        nlp(TEXTS[0])
+
+
 def test_saved_settings_out_of_range_are_an_error_when_loaded():
     nlp, pipe, _ = make_initialized()
     pipe.cfg["threshold"] = 7.0

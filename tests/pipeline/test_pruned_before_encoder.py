@@ -6,11 +6,13 @@ import warnings
 import numpy as np
 import pytest
 import spacy
+from spacy.tokens import Doc
 from thinc.api import Adam
 
-from spacy_spans.errors import SpansWarning
+from spacy_spans.errors import SpansError, SpansWarning
 from spacy_spans.policies import build_threshold_policy_v1
 
+from ..encoder import save_bert
 from . import DATA, SMALL_TOK2VEC, found, make_examples
 
 pytestmark = pytest.mark.slow
@@ -28,7 +30,7 @@ LISTENER = {
 }
 
 
-def make_pipeline(encoder):
+def make_pipeline(encoder, **settings):
     spacy.util.fix_random_seed(0)
     nlp = spacy.blank("en")
     nlp.add_pipe("token_pruner", config={"model": {"tok2vec": SMALL_TOK2VEC}})
@@ -38,7 +40,8 @@ def make_pipeline(encoder):
         "get_spans": {"@span_getters": "spacy-spans.kept_spans.v1", "max_pieces": 32},
     }
     nlp.add_pipe("transformer", config={"model": model})
-    nlp.add_pipe("span_enumerator", config={"model": {"tok2vec": LISTENER}, "within_kept": True})
+    finder = {"model": {"tok2vec": LISTENER}, "within_kept": True, **settings}
+    nlp.add_pipe("span_enumerator", config=finder)
     return nlp
 
 
@@ -106,6 +109,28 @@ def test_training_where_nothing_is_kept_is_harmless(trained):
         losses = nlp.update(make_examples(nlp), sgd=Adam(0.001), annotates=["token_pruner"])
     assert losses["span_enumerator"] == 0.0
     check(nlp(DATA[0][0]))
+
+
+@pytest.mark.parametrize("settings", [{"within_kept": False}, {"kept_key": "other"}])
+def test_spans_in_tokens_that_are_not_encoded_are_warned_of(tmp_path, settings):
+    nlp = make_pipeline(save_bert(tmp_path, ["a"]), **settings)
+    message = r"span_enumerator looks .* encodes the runs of doc.spans\['kept_tokens'\] only"
+    with pytest.warns(SpansWarning, match=message) as caught:
+        nlp.initialize(lambda: make_examples(nlp))
+    assert len(caught) == 1
+
+
+def test_a_transformer_that_was_left_out_is_an_error(tmp_path):
+    nlp = make_pipeline(save_bert(tmp_path, ["a"]))
+    nlp.initialize(lambda: make_examples(nlp))
+    doc = nlp.make_doc("a b")
+    # As in a process that has made no transformer.
+    default, *_ = Doc.remove_extension("trf_data")
+    try:
+        with pytest.raises(SpansError, match="listens to a tok2vec or transformer component"):
+            nlp.get_pipe("span_enumerator")(doc)
+    finally:
+        Doc.set_extension("trf_data", default=default)
 
 
 def test_round_trip(trained, tmp_path):
