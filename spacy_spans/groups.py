@@ -54,7 +54,8 @@ def fragments(doc: Doc, key: str) -> list[list[Span]]:
     other span is a mention of one fragment.
 
     doc (Doc): With a group as this package writes it. Other components may give `Span.id_` other
-        meanings: `span_ruler` writes the id of the pattern.
+        meanings: `span_ruler` writes the id of the pattern. Ids are those of one document: in what
+        `Doc.from_docs` makes of several, mentions with equal ids become one.
     key (str): The key in `doc.spans`.
     RETURNS (list): Mentions in the order of their first fragment, fragments in the order of the
         text. An empty group gives [].
