@@ -94,17 +94,9 @@ def training_table(cells: dict[str, Any]) -> list[str]:
 
 
 def long_lines(cells: dict[str, Any]) -> list[str]:
-    notes = [
-        f"- {cell['system']}, {cell['data']}: {cell['note']}."
-        for cell in cells.values()
-        if "note" in cell
-    ]
     return [
-        *notes,
-        *(
-            f"- One document of {cell['tokens']:,} tokens, `configs/tagger_cpu.cfg`: "
-            f"{cell['seconds']:.0f} s, peak {cell['peak_mb']:.0f} MB."
-            for name, cell in cells.items()
-            if name == "tagger-long-document"
-        ),
+        f"- One document of {cell['tokens']:,} tokens, `configs/tagger_cpu.cfg`: "
+        f"{cell['seconds']:.0f} s, peak {cell['peak_mb']:.0f} MB."
+        for name, cell in cells.items()
+        if name == "tagger-long-document"
     ]
