@@ -145,7 +145,8 @@ class SpansPipe(StoredPipe):
         validate_examples(examples, f"{type(self).__name__}.score")
         if self.scorer is None:
             return {}
-        scores: dict[str, Any] = self.scorer(examples, spans_key=self.key, **kwargs)
+        # What `scorer_cfg` of `nlp.evaluate` says is for all components: it may name a key as well.
+        scores: dict[str, Any] = self.scorer(examples, **{**kwargs, "spans_key": self.key})
         return scores
 
     def _check_stored(self, stored: dict[str, Any]) -> None:

@@ -205,3 +205,10 @@ def test_keys_that_a_config_cannot_name_are_an_error(key):
     _, pipe = make_pipe()
     with pytest.raises(SettingsError, match=r"Got spans_key = .* expected a name"):
         type(pipe)(pipe.vocab, pipe.model, pipe.listing.function, spans_key=key)
+
+
+def test_settings_of_scorers_are_for_others_where_they_name_a_key():
+    nlp, _, examples = make_initialized()
+    scores = nlp.evaluate(examples, scorer_cfg={"spans_key": "other"})
+    assert scores["spans_sc_r"] is not None
+    assert "spans_other_r" not in scores
