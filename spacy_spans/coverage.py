@@ -91,8 +91,8 @@ def recommend(report: Report, max_cost: int = MAX_COST) -> Report:
     )
     if _suits_tagger(report["all"]):
         reason += (
-            " Spans are long and hardly overlap: a component that tags tokens, such as spaCy's "
-            "`ner`, is worth a try."
+            " Spans are long and hardly overlap: `multispan_tagger`, whose cost does not depend on "
+            "their length, is worth a try."
         )
     return _recommendation("spacy-spans.boundary_candidates.v1", reason, None)
 

@@ -222,9 +222,9 @@ def test_recommends_boundaries_where_length_costs_too_much(nlp):
     assert recommendation["candidates"] == "spacy-spans.boundary_candidates.v1"
     assert "Only spans of any length reach 99 %" in recommendation["reason"]
     assert "500,500 candidates per 1,000 tokens, more than the 64,000" in recommendation["reason"]
-    assert "a component that tags tokens" in recommendation["reason"]
+    assert "`multispan_tagger`, whose cost" in recommendation["reason"]
     crossing = [make_doc(nlp.vocab, 1000, [(0, 300, "A"), (200, 500, "A")])]
-    assert "tags tokens" not in coverage.measure_coverage(crossing)["recommendation"]["reason"]
+    assert "multispan_tagger" not in coverage.measure_coverage(crossing)["recommendation"]["reason"]
 
 
 def test_recommended_config_makes_candidates(nlp):
