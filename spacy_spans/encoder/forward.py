@@ -85,7 +85,8 @@ def forward(model: Any, docs: list[Doc], is_train: bool) -> tuple[FullTransforme
             loss = gate_loss(parts, words, wanted)
             outputs.append(loss)
             gradients.append(torch.ones_like(loss))
-            model.attrs["gates_trained"] |= bool((wanted != UNKNOWN).any())
+            if (wanted != UNKNOWN).any():
+                model.attrs.update(gates_trained=True, trained_gates=list(model.attrs["gates"]))
         model.attrs["n_updates"] += 1
         torch.autograd.backward(outputs, gradients)
         return docs
@@ -178,7 +179,9 @@ def _pruning(model: Any, is_train: bool, supervision: Supervision | None) -> Pru
     gates = layer_shim(model.layers[1]).module if criterion.learns else None
     check_layers(attrs["gates"], model.transformer)
     if criterion.learns:
-        _check_gates(attrs["gates"], gates)
+        # In training gates may be put elsewhere: they learn where they are.
+        trained = attrs["trained_gates"] if supervision is None else []
+        _check_gates(attrs["gates"], gates, trained)
         # Gates that nothing was learned from would drop words by chance.
         if not attrs["gates_trained"] and supervision is None:
             if not is_train:
@@ -216,12 +219,14 @@ def check_layers(gates: list[int], encoder: Any) -> None:
         )
 
 
-def _check_gates(gates: list[int], module: Any) -> None:
+def _check_gates(gates: list[int], module: Any, trained: list[int]) -> None:
+    """trained (list): Layers that they were trained behind, [] where that is not known."""
     n_networks = len(module.gates) if module is not None else 0
-    if len(gates) != n_networks:
+    if len(gates) != n_networks or (trained and gates != trained):
+        were = f"those behind layers {trained}" if trained else f"{n_networks} gates"
         raise SettingsError(
-            f"Got gates = {gates}, but {n_networks} gates were trained. Set as many, or train "
-            "again: a gate belongs to the layer that it was trained behind."
+            f"Got gates = {gates}, but {were} were trained. Set the same, or train again: a gate "
+            "belongs to the layer that it was trained behind."
         )
 
 

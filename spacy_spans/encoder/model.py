@@ -33,7 +33,7 @@ class PrunedTransformerModel(TransformerModel):
 
     attrs: What `build_pruned_transformer_model_v1` calls settings may be changed at any time, e.g.
         `nlp.get_pipe("transformer").model.attrs["keep_ratio"] = 0.3`. Beside them, stored too:
-        "gates_trained", and "n_updates" so far.
+        "gates_trained", the "trained_gates", and "n_updates" so far.
     supervision (Supervision | None): While training; set by the component, never stored.
     """
 
@@ -64,7 +64,8 @@ class PrunedTransformerModel(TransformerModel):
                 learn_rate_factor=LEARN_RATE_FACTOR,
             )
         )
-        self.attrs.update(gates_trained=False, n_updates=0, criterion=criterion)
+        learned = {"gates_trained": False, "trained_gates": [], "n_updates": 0}
+        self.attrs.update(**learned, criterion=criterion)
         self.attrs["replace_listener_cfg"] = _replace_listener_cfg
         Configured(settings).attach(self)
 

@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import warnings
 from itertools import pairwise
 
@@ -525,7 +526,26 @@ def test_settings_that_are_changed_are_checked(trained, dial, setting, message):
         trained("we want cooks")
 
 
-def test_gates_that_were_not_trained_are_an_error(trained, dial):
-    dial(gates=[1, 2, 3])
-    with pytest.raises(SettingsError, match=r"gates = \[1, 2, 3\], but 2 gates were trained"):
+@pytest.mark.parametrize("gates", [[1], [1, 2], [1, 2, 3]])
+def test_gates_that_were_not_trained_are_an_error(trained, dial, gates):
+    dial(gates=gates)
+    message = rf"gates = {gates}, but those behind layers [1, 3] were trained"
+    with pytest.raises(SettingsError, match=re.escape(message)):
         trained("we want cooks")
+
+
+def test_gates_may_be_put_elsewhere_in_training(folder):
+    nlp = make_nlp(folder, gates=[1])
+    nlp.initialize(lambda: make_examples(nlp))
+    train(nlp, 1)
+    assert attrs_of(nlp)["trained_gates"] == [1]
+    attrs_of(nlp)["gates"] = [2]
+    with pytest.raises(SettingsError, match=r"behind layers \[1\] were trained"):
+        nlp("we want cooks")
+    train(nlp, 1)
+    assert attrs_of(nlp)["trained_gates"] == [2]
+    assert "kept_tokens" in nlp("we want cooks").spans
+    # As pipelines were stored that did not know.
+    attrs_of(nlp).update(trained_gates=[], gates=[1, 2])
+    with pytest.raises(SettingsError, match=r"but 1 gates were trained"):
+        nlp("we want cooks")
