@@ -46,23 +46,34 @@ def results(docs):
     return [{key: scored(doc, key) for key in sorted(doc.spans)} for doc in docs]
 
 
-@pytest.fixture(params=NAMES)
-def trained(request, tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("processes")
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    """All pipelines by name; the encoder's folder is gone afterwards."""
+    (folder / "encoder").mkdir()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        (tmp_path / "encoder").mkdir()
-        yield make_trained(request.param, save_encoder(tmp_path / "encoder"))
+        pipelines = {name: make_trained(name, save_encoder(folder / "encoder")) for name in NAMES}
+    (folder / "encoder").rename(folder / "gone")
+    return pipelines
 
 
-def test_two_processes_find_what_one_finds(trained):
-    texts = make_texts(60, seed=1)
+def run(nlp, n_process=1):
+    """Batches are always the same, so that sums are taken in the same order."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=SpansWarning)
-        # Batches are the same, so that sums are taken in the same order.
-        one = results(trained.pipe(texts, batch_size=10))
-        two = results(trained.pipe(texts, batch_size=10, n_process=2))
+        return results(nlp.pipe(make_texts(60, seed=1), batch_size=10, n_process=n_process))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_processes_find_what_one_finds(trained, name):
+    one, two = run(trained[name]), run(trained[name], n_process=2)
     assert any(spans for own in one for spans in own.values())
-    assert len(one) == len(two) == len(texts)
+    assert len(one) == len(two) == 60
     for own, other in zip(one, two, strict=True):
         assert own.keys() == other.keys()
         for key in own:
@@ -72,33 +83,35 @@ def test_two_processes_find_what_one_finds(trained):
             assert [span[3] for span in own[key]] == pytest.approx(scores, abs=1e-6)
 
 
-LOAD = """
+PROGRAM = """
 import json, sys, warnings
+from pathlib import Path
 import spacy
-from tests.pipeline import scored
+from tests.trust.test_processes import run
 
 warnings.simplefilter("ignore")
-nlp = spacy.load(sys.argv[1])
-docs = list(nlp.pipe(json.load(open(sys.argv[2], encoding="utf8")), batch_size=10))
-print(json.dumps([{key: scored(doc, key) for key in sorted(doc.spans)} for doc in docs]))
+folders = sorted(Path(sys.argv[1]).iterdir())
+print(json.dumps({folder.name: run(spacy.load(folder)) for folder in folders}))
 """
 
 
-def test_a_pipeline_that_was_moved_gives_bitwise_the_same(trained, repository, tmp_path):
-    texts = make_texts(60, seed=1)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=SpansWarning)
-        expected = results(trained.pipe(texts, batch_size=10))
-    trained.to_disk(tmp_path / "pipeline")
-    (tmp_path / "elsewhere").mkdir()
-    moved = (tmp_path / "pipeline").rename(tmp_path / "elsewhere" / "other name")
-    (tmp_path / "encoder").rename(tmp_path / "gone")
-    (tmp_path / "texts.json").write_text(json.dumps(texts), encoding="utf8")
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "empty")}
-    command = [sys.executable, "-c", LOAD, str(moved), str(tmp_path / "texts.json")]
+@pytest.fixture(scope="module")
+def moved(trained, folder, repository):
+    """What pipelines find that were moved, in a fresh process without network."""
+    (folder / "pipelines").mkdir()
+    for name, nlp in trained.items():
+        nlp.to_disk(folder / "pipelines" / name)
+    (folder / "pipelines").rename(folder / "other place")
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "empty")}
+    command = [sys.executable, "-c", PROGRAM, str(folder / "other place")]
     done = subprocess.run(
         command, cwd=repository, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pipeline_that_was_moved_gives_bitwise_the_same(trained, moved, name):
     # JSON has lists for tuples; floats come back as they were.
-    assert json.loads(done.stdout.splitlines()[-1]) == json.loads(json.dumps(expected))
+    assert moved[name] == json.loads(json.dumps(run(trained[name])))
