@@ -8,6 +8,7 @@ from spacy.training import Example
 
 from spacy_spans.errors import SpansError
 from spacy_spans.kernels.enumeration import batch_offsets
+from spacy_spans.keys import ENTITIES
 from spacy_spans.types import IntArray
 
 
@@ -135,14 +136,30 @@ def gold_ranges(example: Example, keys: Sequence[str]) -> IntArray:
 
     Fragments of a mention count one by one. Tokens that a span covers in part count whole.
 
-    keys (Sequence[str]): Keys of the reference's spans; a missing one gives none.
+    keys (Sequence[str]): Keys of the reference's spans; a missing one gives none. `ENTITIES`
+        stands for its entities.
     RETURNS (ndarray): Half-open offsets, each once, in order. Shape (n, 2), int32.
     """
     found = [np.zeros((0, 2), dtype="i")]
     for key in keys:
+        if key == ENTITIES:
+            entities = [(span.start, span.end) for span in example.reference.ents]
+            offsets = np.asarray(entities, dtype="i").reshape(-1, 2)
+            moved, aligned, _ = _align(example, offsets, "expand")
+            found.append(moved[aligned])
+            continue
         labels = {span.label_: 0 for span in example.reference.spans.get(key, ())}
         found.append(gold_mentions(example, key, labels, "expand").offsets)
     return np.unique(np.concatenate(found), axis=0)
+
+
+def is_annotated(example: Example, keys: Sequence[str]) -> bool:
+    """Whether the reference has any of the keys, as of `gold_ranges`."""
+    reference = example.reference
+    return any(
+        reference.has_annotation("ENT_IOB") if key == ENTITIES else key in reference.spans
+        for key in keys
+    )
 
 
 def join_gold(gold: Sequence[GoldSpans], doc_lengths: Sequence[int]) -> tuple[IntArray, IntArray]:

@@ -7,6 +7,9 @@ from spacy_spans.errors import SettingsError
 # In doc.user_data, by spans key: original characters of annotations that tokens cannot hold.
 CHARACTERS_KEY: Final = "spacy_spans.characters"
 
+# Among the keys that gates and pruners learn from: the entities that `ner` learns, no group.
+ENTITIES: Final = "doc.ents"
+
 
 def check_spans_key(key: str) -> None:
     """Check that a key of `doc.spans` works everywhere in spaCy, its config files included.

@@ -10,7 +10,14 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 from spacy.vocab import Vocab
 
-from spacy_spans.alignment import count_keys, gold_mentions, gold_spans, join_gold
+from spacy_spans.alignment import (
+    count_keys,
+    gold_mentions,
+    gold_ranges,
+    gold_spans,
+    is_annotated,
+    join_gold,
+)
 from spacy_spans.errors import SpansError
 
 from . import reference
@@ -414,3 +421,22 @@ def test_keys_are_counted_by_reference_documents():
     examples[3].predicted.spans["sc"] = []
     assert count_keys(examples) == {"sc": 2, "other": 1}
     assert count_keys([]) == {}
+
+
+def test_ranges_of_entities_are_those_of_spans_at_the_same_place():
+    words = ["don't ", "pay ", "too ", "well"]
+    predicted = ["do", "n't ", "pay ", "too well"]
+    example = make_example(predicted, words, [(0, 1, "A"), (2, 3, "B")])
+    gold = example.reference
+    assert not is_annotated(example, ["doc.ents"])
+    gold.ents = [Span(gold, 0, 1, label="A"), Span(gold, 2, 3, label="B")]
+    assert gold_ranges(example, ["doc.ents"]).tolist() == [[0, 2], [3, 4]]
+    assert gold_ranges(example, ["sc"]).tolist() == [[0, 2], [3, 4]]
+    assert gold_ranges(example, ["doc.ents", "sc", "none"]).tolist() == [[0, 2], [3, 4]]
+    assert is_annotated(example, ["none", "doc.ents"])
+    gold.spans.clear()
+    assert not is_annotated(example, ["sc"])
+    # Annotated, with nothing in it.
+    gold.ents = []
+    assert is_annotated(example, ["doc.ents"])
+    assert gold_ranges(example, ["doc.ents"]).tolist() == []

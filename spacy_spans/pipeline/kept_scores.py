@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from spacy.training import Example
 
-from spacy_spans.alignment import gold_ranges
+from spacy_spans.alignment import gold_ranges, is_annotated
 from spacy_spans.groups import read_offsets
 from spacy_spans.kernels.pruning import runs_to_mask
 
@@ -38,7 +38,7 @@ def count_kept(examples: Iterable[Example], kept_key: str, spans_keys: Sequence[
         runs = read_offsets(doc, kept_key) if kept_key in doc.spans else NO_RUNS
         kept = runs_to_mask(runs, len(doc))
         total[:2] += [len(doc), kept.sum()]
-        if any(key in example.reference.spans for key in spans_keys):
+        if is_annotated(example, spans_keys):
             spans = gold_ranges(example, spans_keys)
             gold = runs_to_mask(spans, len(doc))
             dropped = np.append(0, np.cumsum(~kept))

@@ -21,7 +21,7 @@ from spacy_transformers import Transformer
 from spacy_transformers.data_classes import FullTransformerBatch
 from thinc.api import Model, Optimizer
 
-from spacy_spans.alignment import gold_ranges
+from spacy_spans.alignment import gold_ranges, is_annotated
 from spacy_spans.encoder.forward import UNKNOWN, Supervision
 from spacy_spans.encoder.kept import KeptTokensSetter, PrunedTransformerBatch
 from spacy_spans.encoder.model import PrunedTransformerModel
@@ -45,7 +45,8 @@ CHECKSUM = "model.sha256"
 class PrunedTransformer(Transformer):
     """A transformer whose gates learn from gold spans which words to keep.
 
-    spans_keys (Sequence[str]): Keys of `doc.spans` whose gold spans make their words relevant.
+    spans_keys (Sequence[str]): Keys of `doc.spans` whose gold spans make their words relevant;
+        "doc.ents" for the entities that `ner` learns.
     max_span_share (Optional[float]): With a larger share of the training data's tokens in gold
         spans, pruning is switched off at `initialize`, since there is too little to drop. None:
         never.
@@ -114,7 +115,7 @@ class PrunedTransformer(Transformer):
     def _check_gold(self, examples: list[Example]) -> None:
         attrs = self.model.attrs
         keys = self.spans_keys
-        if not any(key in own.reference.spans for own in examples for key in keys):
+        if not any(is_annotated(own, keys) for own in examples):
             if attrs["criterion"].learns:
                 raise SpansError(no_spans_message(examples, keys, self.name, "spans_keys"))
             return
@@ -206,9 +207,9 @@ def mark_relevant(example: Example, keys: Sequence[str]) -> FloatArray:
     """1 for each token of the predicted document inside of a gold span, 0 for others, UNKNOWN where
     the reference has none of the keys. Shape (n_tokens,).
 
-    keys (Sequence[str]): Keys of the reference's spans.
+    keys (Sequence[str]): As of `gold_ranges`.
     """
     n_tokens = len(example.predicted)
-    if not any(key in example.reference.spans for key in keys):
+    if not is_annotated(example, keys):
         return np.full(n_tokens, UNKNOWN, dtype="f")
     return runs_to_mask(gold_ranges(example, keys), n_tokens).astype("f")

@@ -20,6 +20,7 @@ from thinc.api import Model, Optimizer, set_dropout_rate
 
 from spacy_spans.alignment import count_keys
 from spacy_spans.errors import DataError, SpansError, SpansWarning
+from spacy_spans.keys import ENTITIES
 from spacy_spans.span_getters import KeptSpans
 
 # In the stored cfg: checksum of the stored weights.
@@ -101,11 +102,14 @@ def no_spans_message(
     """That no example has any of the keys that a setting of a component names."""
     counts = count_keys(examples)
     present = ", ".join(f"{key!r} ({n} documents)" for key, n in sorted(counts.items()))
-    wanted = " or ".join(f"doc.spans[{key!r}]" for key in keys)
+    wanted = " or ".join(key if key == ENTITIES else f"doc.spans[{key!r}]" for key in keys)
+    hint = ""
+    if setting == "spans_keys" and any(len(example.reference.ents) for example in examples):
+        hint = f' Or learn from its entities: spans_keys = ["{ENTITIES}"].'
     return (
         f"No training document has {wanted}. Keys that are there: {present or 'none'}. Set "
         f"{setting} of {name!r} to what is there, or write the annotations under the key with "
-        "`spacy spans convert --spans-key`."
+        f"`spacy spans convert --spans-key`.{hint}"
     )
 
 

@@ -18,7 +18,7 @@ from spacy.vocab import Vocab
 from thinc.api import Model
 from thinc.types import Floats2d
 
-from spacy_spans.alignment import gold_ranges
+from spacy_spans.alignment import gold_ranges, is_annotated
 from spacy_spans.errors import SettingsError, SpansError, SpansWarning
 from spacy_spans.groups import read_offsets, write_group
 from spacy_spans.kernels.losses import rarity_bias, sigmoid, sigmoid_loss
@@ -105,7 +105,8 @@ class TokenPruner(StoredPipe):
         policy (TokenPolicy | RecallTarget): Chooses by these scores, see `spacy_spans.policies`.
         name (str): Name of the component, used for its loss.
         kept_key (str): Key of `doc.spans` to write to.
-        spans_keys (Sequence[str]): Keys of `doc.spans` whose gold spans are to be kept.
+        spans_keys (Sequence[str]): Keys of `doc.spans` whose gold spans are to be kept; "doc.ents"
+            for the entities that `ner` learns.
         context (int): Tokens kept on each side of what the policy chose. They are not learned:
             "inside of a span" is a better target than "near one" at the same share of tokens.
         min_run (int): Shorter runs of what the policy chose are dropped as noise.
@@ -291,7 +292,7 @@ class TokenPruner(StoredPipe):
         return float((loss * weights).sum()) / n_tokens, gradient * weights / n_tokens
 
     def _is_annotated(self, example: Example) -> bool:
-        return any(key in example.reference.spans for key in self.spans_keys)
+        return is_annotated(example, self.spans_keys)
 
     def _is_gold(self, example: Example) -> BoolArray:
         return runs_to_mask(gold_ranges(example, self.spans_keys), len(example.predicted))
