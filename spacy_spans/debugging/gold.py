@@ -8,14 +8,13 @@ from typing import Any
 import srsly
 from spacy.training import Example
 
-from spacy_spans.alignment import gold_mentions, gold_spans
+from spacy_spans.alignment import gold_spans
 from spacy_spans.debugging.findings import Section
 from spacy_spans.debugging.plan import Component
 from spacy_spans.errors import SpansError
 from spacy_spans.pipeline.listing import Listing
 from spacy_spans.pipeline.reach import Reach
 from spacy_spans.pipeline.tag_report import TagReport
-from spacy_spans.pipeline.tagging import encode, make_batch
 
 # What `spacy debug data` calls few, for stock components.
 FEW_EXAMPLES = 10
@@ -246,20 +245,10 @@ def _tag_report(
         pipe.set_labels(examples, labels)
         pipe.set_layout(examples)
     # Other labels than those of a trained component are an error of their own.
-    own = {label: i for i, label in enumerate(pipe.labels)}
-    report = TagReport(
-        pipe.labels,
-        pipe.layout,
-        max_gap=pipe.max_gap,
-        min_length=pipe.cfg["min_length"],
-        max_length=pipe.cfg["max_length"],
-    )
-    key = component.keys[0]
-    for example in examples:
-        if any(span.label_ not in own for span in example.reference.spans[key]):
-            continue
-        gold = gold_mentions(example, key, own, pipe.alignment_mode)
-        batch = make_batch([len(example.predicted)])
-        report.add(example, key, gold, encode(pipe.layout, [gold], batch, pipe.max_gap))
+    key, known = component.keys[0], {*pipe.labels}
+    examples = [e for e in examples if {s.label_ for s in e.reference.spans[key]} <= known]
+    report = pipe.new_report()
+    for _ in pipe.count_gold(report, examples):
+        pass
     n_lost = report.lost_of_label.total() + report.n_misaligned
     return report, n_lost + report.outside_limits_of_label.total()

@@ -10,6 +10,7 @@ other with a gap between them, so that spans never touch across.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -91,8 +92,9 @@ class TagTable(NamedTuple):
         return 1 + labels * len(self.scheme.tags) + role
 
 
+@cache
 def tag_table(scheme: ChainScheme, n_labels: int) -> TagTable:
-    """Derive which tags may follow which.
+    """Derive which tags may follow which; once for each scheme and number of labels.
 
     >>> tag_table(BIO, 1).legal.astype(int).tolist()  # rows: from O, B, I; columns: to O, B, I
     [[1, 1, 0], [1, 1, 1], [1, 1, 1]]

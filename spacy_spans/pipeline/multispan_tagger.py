@@ -9,7 +9,7 @@ cliques of linked fragments become mentions.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
+from spacy.util import minibatch
 from spacy.vocab import Vocab
 from thinc.api import Model
 
@@ -48,7 +49,7 @@ from spacy_spans.pipeline.tag_decoding import (
 from spacy_spans.pipeline.tag_layout import FRAGMENT_TABLE, TagLayout, choose_layout
 from spacy_spans.pipeline.tag_loss import link_loss, tag_loss
 from spacy_spans.pipeline.tag_report import TagReport
-from spacy_spans.pipeline.tagging import Batch, encode, make_batch
+from spacy_spans.pipeline.tagging import Batch, Targets, encode, make_batch
 from spacy_spans.torch_layer import keeping_gradients, layer_shim
 from spacy_spans.types import FloatArray, SpanArrays
 
@@ -56,6 +57,8 @@ SCORE_WEIGHTS: dict[str, float | None] = {"f": 1.0, "p": 0.0, "r": 0.0, "partial
 # In cfg: what `layers` and `discontinuous` came to.
 SHARED, LINKS = "shared", "links"
 LAYERS_SHARED = {"shared": True, "per_label": False}
+# Documents whose gold is encoded at once before training.
+DOCS_AT_ONCE = 64
 # Pairs of fragments scored at once: bounds what the linker holds.
 PAIRS_PER_BLOCK = 1 << 16
 
@@ -354,25 +357,36 @@ class MultispanTagger(SpansPipe):
         )
         self.cfg[SHARED], self.cfg[LINKS] = layout.shared, layout.links
 
-    def _report_and_set_bias(self, examples: Iterable[Example]) -> None:
-        """Count what the scheme loses, warn once, and start the tags at their shares."""
-        layout = self.layout
-        report = TagReport(
+    def new_report(self) -> TagReport:
+        """Counts nothing yet; for labels and layers as they are."""
+        return TagReport(
             self.labels,
-            layout,
+            self.layout,
             max_gap=self.max_gap,
             min_length=self.cfg["min_length"],
             max_length=self.cfg["max_length"],
         )
+
+    def count_gold(self, report: TagReport, examples: Iterable[Example]) -> Iterator[Targets]:
+        """Count examples that nothing has been predicted for, and give what their tags are to be.
+
+        A batch at a time: one by one takes several times as long. Those without the key are only
+        counted.
+        """
+        for some in minibatch(examples, DOCS_AT_ONCE):
+            annotated = [eg for eg in some if self.key in eg.reference.spans]
+            gold = [self._gold(example) for example in annotated]
+            batch = self._batch_before([example.predicted for example in annotated])
+            targets = encode(report.layout, gold, batch, self.max_gap)
+            report.add(some, self.key, gold, targets)
+            yield targets
+
+    def _report_and_set_bias(self, examples: Iterable[Example]) -> None:
+        """Count what the scheme loses, warn once, and start the tags at their shares."""
+        layout, report = self.layout, self.new_report()
         spans = np.zeros((layout.n_layers, layout.n_tags))
         fragments = np.zeros((1, FRAGMENT_TABLE.n_tags))
-        for example in examples:
-            if self.key not in example.reference.spans:
-                report.add_without_key()
-                continue
-            gold = self._gold(example)
-            targets = encode(layout, [gold], self._batch_before(example.predicted), self.max_gap)
-            report.add(example, self.key, gold, targets)
+        for targets in self.count_gold(report, examples):
             spans += _count_tags(targets.tags, layout.n_tags)
             if layout.links:
                 fragments += _count_tags(targets.fragment_tags, FRAGMENT_TABLE.n_tags)
@@ -385,13 +399,13 @@ class MultispanTagger(SpansPipe):
         bias += [start(count, report.n_tokens) for count in spans.ravel()]
         layer_shim(self.model.get_ref("projector")).module.set_bias(bias)
 
-    def _batch_before(self, doc: Doc) -> Batch:
-        """Of a document for which nothing may have been kept yet."""
-        if self._kept is None or self._kept.key not in doc.spans:
-            return make_batch([len(doc)])
+    def _batch_before(self, docs: Sequence[Doc]) -> Batch:
+        """Of documents for which nothing may have been kept yet."""
+        if self._kept is None or not any(self._kept.key in doc.spans for doc in docs):
+            return make_batch([len(doc) for doc in docs])
         # What is lost is counted by label.
         self._kept.has_warned_of_lost = True
-        return self._batch([doc])
+        return self._batch(docs)
 
     # Helpers
 

@@ -11,6 +11,7 @@ from spacy.training import Example
 
 from spacy_spans.alignment import GoldMentions
 from spacy_spans.converters.align import join_over_white_space
+from spacy_spans.kernels.schemes import BoolArray
 from spacy_spans.keys import CHARACTERS_KEY
 from spacy_spans.pipeline.gold_report import GoldReport, format_counts, shorten
 from spacy_spans.pipeline.tag_layout import MAX_SHARED_TAGS, TagLayout
@@ -55,8 +56,35 @@ class TagReport(GoldReport):
 
     advice = 'Set alignment_mode = "expand" or "contract"'
 
-    def add(self, example: Example, key: str, gold: GoldMentions, targets: Targets) -> None:
-        """Count one document."""
+    def add(
+        self,
+        examples: Sequence[Example],
+        key: str,
+        gold: Sequence[GoldMentions],
+        targets: Targets,
+    ) -> None:
+        """Count documents.
+
+        gold (Sequence): Of those that have the key.
+        targets (Targets): Of the same.
+        """
+        ends = np.cumsum([int(own.mentions.max(initial=-1)) + 1 for own in gold])[:-1]
+        masks = np.split(targets.expressed, ends), np.split(targets.outside, ends)
+        found = zip(gold, *masks, strict=False)
+        for example in examples:
+            if key in example.reference.spans:
+                self._add(example, key, *next(found))
+            else:
+                self.add_without_key()
+
+    def _add(
+        self,
+        example: Example,
+        key: str,
+        gold: GoldMentions,
+        expressed: BoolArray,
+        is_outside: BoolArray,
+    ) -> None:
         first = np.unique(gold.mentions, return_index=True)[1]
         self.add_gold(len(example.predicted), gold.labels[first].tolist(), gold.misaligned)
         lengths = np.bincount(gold.mentions, weights=gold.offsets[:, 1] - gold.offsets[:, 0])
@@ -68,13 +96,13 @@ class TagReport(GoldReport):
         )
         self.longest = max(self.longest, int(lengths.max(initial=0)))
         self.n_merged += gold.n_merged
-        for mention in np.flatnonzero(~targets.expressed).tolist():
+        for mention in np.flatnonzero(~expressed).tolist():
             rows = np.flatnonzero(gold.mentions == mention)
             label = self.labels[gold.labels[rows[0]]]
             text = " … ".join(
                 example.predicted[start:end].text for start, end in gold.offsets[rows].tolist()
             )
-            if targets.outside[mention]:
+            if is_outside[mention]:
                 self.unkept_of_label[label] += 1
                 self.unkept_example = self.unkept_example or text
             elif len(rows) > 1:
@@ -224,10 +252,12 @@ def _count_inside_tokens(example: Example, key: str) -> int:
     if not annotations:
         return 0
     edges = {(s.start_char, s.end_char, s.label_) for s in reference.spans.get(key, ())}
+    # spaCy joins tokens each time it is asked for the text.
+    text = reference.text
     return sum(
         any(
             (start, end, label) not in edges
-            for start, end in join_over_white_space(fragments, reference.text)
+            for start, end in join_over_white_space(fragments, text)
         )
         for label, fragments in annotations
     )

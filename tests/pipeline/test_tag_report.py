@@ -74,6 +74,27 @@ def test_training_after_initialize_does_not_warn_again():
     nlp.evaluate(examples)
 
 
+def test_documents_of_several_batches_count_like_documents_one_by_one():
+    nlp, pipe = make_pipe(**TAGGER)
+    bare = Example(nlp.make_doc("a b"), nlp.make_doc("a b"))
+    lossy, fine = ("a b c", [(0, 2, "A"), (1, 3, "A")]), ("d e f", [(0, 1, "A")])
+    some = [bare, *make_examples(nlp, [fine, ("", []), lossy]), bare]
+    examples = [bare] * 64 + some * 30
+    with pytest.warns(SpansWarning) as caught:
+        nlp.initialize(lambda: examples)
+    lost, without_key = (str(warning.message) for warning in caught)
+    assert "30 of 90 gold spans in 'sc' cannot be expressed" in lost
+    assert "(A 30; e.g. 'b c')" in lost
+    assert "124 of 214 training documents have no doc.spans['sc']" in without_key
+    of_one, of_all = pipe.new_report(), pipe.new_report()
+    tags = [own.tags for example in examples for own in pipe.count_gold(of_one, [example])]
+    at_once = [own.tags for own in pipe.count_gold(of_all, examples)]
+    assert len(at_once) == 4
+    np.testing.assert_array_equal(np.concatenate(tags), np.concatenate(at_once))
+    assert of_one.messages("pipe", "sc") == of_all.messages("pipe", "sc")
+    assert list(pipe.count_gold(pipe.new_report(), [])) == []
+
+
 # What the scheme cannot express
 
 
