@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests. Light to import: the installed-package part runs without extras."""
+"""Fixtures shared by all tests. Light to import: some run where there are no extras."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Name the marks here, so that copied tests know them where there is no pyproject.toml."""
     config.addinivalue_line(
         "markers",
-        "installed: needs only the installed package, neither the source tree nor real corpora",
+        "installed: shows what installing gives; runs on the wheel alone too, without extras",
     )
     config.addinivalue_line("markers", "slow: trains or installs something; under two minutes")
 

@@ -12,8 +12,6 @@ from spacy_spans.torch_layer import layer_shim
 
 from .pipeline import SMALL_TOK2VEC
 
-pytestmark = pytest.mark.installed
-
 VOCAB = spacy.blank("en").vocab
 WIDTH = SMALL_TOK2VEC["width"]
 

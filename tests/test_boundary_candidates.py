@@ -9,8 +9,6 @@ from spacy_spans.errors import SettingsError, SpansError
 
 from .candidates import build, listed, make_doc
 
-pytestmark = pytest.mark.installed
-
 
 def with_scores(starts, ends):
     doc = make_doc(len(starts))

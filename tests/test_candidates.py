@@ -18,8 +18,6 @@ from spacy_spans.types import CandidateFunction
 from . import reference
 from .candidates import build, listed, make_doc
 
-pytestmark = pytest.mark.installed
-
 
 def write_spans(doc, key, spans):
     group = [Span(doc, start, end, label="X") for start, end in spans]

@@ -12,8 +12,6 @@ from spacy_spans import coverage
 from spacy_spans.coverage_report import format_report
 from spacy_spans.errors import DataError
 
-pytestmark = pytest.mark.installed
-
 
 @pytest.fixture(scope="module")
 def nlp():

@@ -10,8 +10,6 @@ from spacy_spans.errors import SettingsError
 
 from .pipeline import write_spans
 
-pytestmark = pytest.mark.installed
-
 
 def make_doc(n_tokens, spans):
     return write_spans(Doc(Vocab(), words=["w"] * n_tokens), "sc", spans)

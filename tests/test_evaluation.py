@@ -11,8 +11,6 @@ from spacy_spans.errors import DataError, SettingsError
 from spacy_spans.evaluation import evaluate, find_worst, format_report
 from spacy_spans.groups import write_fragments
 
-pytestmark = pytest.mark.installed
-
 TEXTS = ["Python and Rust", "Rust or Python", "Nothing at all", ""]
 
 

@@ -9,8 +9,6 @@ from spacy_spans.scorers import score_spans
 
 from .pipeline import CANDIDATES
 
-pytestmark = pytest.mark.installed
-
 
 def add(**config):
     return spacy.blank("en").add_pipe("span_enumerator", config=config)

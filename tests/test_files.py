@@ -21,8 +21,6 @@ from spacy_spans.files import (
 
 from .forked import fork, join
 
-pytestmark = pytest.mark.installed
-
 
 def write_half(path, error):
     with replacing(path) as temporary:

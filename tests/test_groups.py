@@ -20,8 +20,6 @@ from spacy_spans.groups import (
 )
 from spacy_spans.types import SpanArrays
 
-pytestmark = pytest.mark.installed
-
 LABELS = ["A", "B"]
 
 

@@ -1,9 +1,14 @@
-"""Which module may import which, and what importing the package's front doors costs."""
+"""Which module may import which, what must be installed, and what the front doors cost."""
 
 import ast
+import importlib
 import json
+import re
 import subprocess
 import sys
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
 import pytest
@@ -176,6 +181,50 @@ def test_modules_import_only_torch_and_modules(name):
 def test_errors_and_types_import_no_other_part(name):
     ours = {other for other in imports_of(name) if is_ours(other)}
     assert {part_of(other) for other in ours} <= FOUNDATIONS
+
+
+# An extra: what needs it says so where it is missing.
+OPTIONAL = {"matplotlib"}
+
+
+def plain(distribution):
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+@cache
+def required():
+    """Distributions that are installed along with this package, extras left out, and its own."""
+    found, waiting = set(), {"spacy-spans"}
+    while waiting:
+        found.add(name := waiting.pop())
+        # Those for other systems and versions of Python are not there.
+        with suppress(PackageNotFoundError):
+            lines = [line for line in requires(name) or () if "extra ==" not in line]
+            waiting |= {plain(re.match(r"[\w.-]+", line)[0]) for line in lines} - found
+    return found
+
+
+@cache
+def distributions():
+    """What each top-level module is installed by."""
+    return {name: set(map(plain, own)) for name, own in packages_distributions().items()}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_import_only_what_is_installed_along(name):
+    importlib.import_module(name)
+    missing = []
+    for other in imports_of(name):
+        top = other.split(".")[0]
+        if is_ours(other):
+            found = other in MODULES
+        else:
+            found = top in {*sys.stdlib_module_names, *OPTIONAL} or (
+                distributions().get(top, set()) & required()
+            )
+        if not found:
+            missing.append(other)
+    assert missing == []
 
 
 def with_parents(name):

@@ -8,8 +8,6 @@ from spacy.tokens import Doc, Span
 from spacy_spans import pipelines
 from spacy_spans.errors import DataError, SettingsError, SpansError
 
-pytestmark = pytest.mark.installed
-
 
 @pytest.fixture(scope="module")
 def nlp():

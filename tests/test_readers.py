@@ -12,8 +12,6 @@ from spacy_spans.coverage import measure_coverage
 from spacy_spans.errors import DataError
 from spacy_spans.readers import read_docbin
 
-pytestmark = pytest.mark.installed
-
 
 @pytest.fixture(scope="module")
 def nlp():

@@ -8,8 +8,6 @@ import spacy
 from spacy_spans.errors import SettingsError
 from spacy_spans.runtime import import_code, require_matplotlib, use_gpu
 
-pytestmark = pytest.mark.installed
-
 
 def test_code_is_imported(tmp_path):
     path = tmp_path / "code.py"

@@ -5,8 +5,6 @@ import spacy
 
 from spacy_spans.kernels.schemes import BIO, BIOES, BOUNDARY, IO, BoundaryScheme, ChainScheme
 
-pytestmark = pytest.mark.installed
-
 # The tags of a span of one, of two and of four tokens.
 CHAINS = {
     "io": (IO, ["I"], ["I", "I"], ["I", "I", "I", "I"]),

@@ -16,8 +16,6 @@ from spacy_spans.keys import CHARACTERS_KEY
 
 from . import reference
 
-pytestmark = pytest.mark.installed
-
 VOCAB = Vocab()
 WORDS = ["zero", "one", "two", "three", "four"]
 

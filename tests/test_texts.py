@@ -5,8 +5,6 @@ import pytest
 from spacy_spans.errors import DataError
 from spacy_spans.texts import read_texts
 
-pytestmark = pytest.mark.installed
-
 
 def write(path, content):
     path.write_bytes(content.encode("utf8"))

@@ -22,8 +22,6 @@ from thinc.layers.pytorchwrapper import (
 from spacy_spans.errors import DataError
 from spacy_spans.torch_layer import layer_shim, torch_layer
 
-pytestmark = pytest.mark.installed
-
 N_IN, N_OUT = 3, 2
 X = np.asarray([[1.0, 2.0, -1.0], [0.5, 0.0, 4.0]], dtype="f")
 

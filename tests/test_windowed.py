@@ -11,7 +11,6 @@ from spacy_spans.architectures import build_windowed_tok2vec_v1
 from spacy_spans.errors import SettingsError
 from spacy_spans.windowed import tokens_seen
 
-pytestmark = pytest.mark.installed
 WORDS = ["we", "need", "Python", ",", "3.5", "naïve", "🚀", "\n"]
 
 

@@ -9,8 +9,6 @@ from typer.testing import CliRunner
 
 from spacy_spans.cli import app
 
-pytestmark = pytest.mark.installed
-
 CONLL = "Write\tB\tO\ncleanly\tI\tB\n\nYes\tO\tO\n"
 
 

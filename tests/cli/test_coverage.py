@@ -11,8 +11,6 @@ from typer.testing import CliRunner
 
 import spacy_spans.cli  # noqa: F401  adds the command to the app
 
-pytestmark = pytest.mark.installed
-
 
 def run(*args):
     return CliRunner().invoke(app, ["spans", "coverage", *map(str, args)])

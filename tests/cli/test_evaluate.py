@@ -10,8 +10,6 @@ from typer.testing import CliRunner
 
 import spacy_spans.cli  # noqa: F401  adds the command to the app
 
-pytestmark = pytest.mark.installed
-
 
 def run(*args):
     return CliRunner().invoke(app, ["spans", "evaluate", *map(str, args)])

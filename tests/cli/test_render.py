@@ -12,8 +12,6 @@ from typer.testing import CliRunner
 
 import spacy_spans.cli  # noqa: F401  adds the command to the app
 
-pytestmark = pytest.mark.installed
-
 
 @Language.component("span_cleaner_that_fails")
 def fail(doc):
@@ -51,6 +49,7 @@ def read_payload(page):
     return json.loads(data.group(1))
 
 
+@pytest.mark.installed
 def test_predictions_against_gold(pipeline, data, tmp_path):
     page = tmp_path / "page.html"
     result = run(pipeline, data, "--output", page, "--title", "Tools <1>")

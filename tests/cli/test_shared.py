@@ -13,8 +13,6 @@ from spacy_spans.cli._shared import exit_on_error
 from spacy_spans.errors import DataError
 from spacy_spans.files import replacing
 
-pytestmark = pytest.mark.installed
-
 PRINT = """
 import typer
 from spacy_spans.cli._shared import exit_on_error

@@ -6,8 +6,6 @@ from spacy_spans.converters import ALIGNMENT_MODES
 from spacy_spans.converters.align import TokenEdges, align_annotation
 from spacy_spans.converters.records import Annotation
 
-pytestmark = pytest.mark.installed
-
 #       0123456789012345678901
 TEXT = "We can't stop,  can we"  # We ca n't stop , _ can we
 

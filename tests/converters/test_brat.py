@@ -2,8 +2,6 @@ import pytest
 
 from spacy_spans.errors import DataError
 
-pytestmark = pytest.mark.installed
-
 TEXT = "Left and right arm\nhurt since May.\n"
 
 

@@ -3,8 +3,6 @@ import pytest
 from spacy_spans.converters.conll import Tag, decode_tags, parse_tag, split_columns
 from spacy_spans.errors import DataError, SettingsError
 
-pytestmark = pytest.mark.installed
-
 OVERLAPPING = """\
 Write\tB-Skill\tO
 clean\tI-Skill\tO

@@ -8,8 +8,6 @@ from spacy_spans import converters
 from spacy_spans.converters import CHARACTERS_KEY, ConvertSettings, convert
 from spacy_spans.errors import DataError, SettingsError
 
-pytestmark = pytest.mark.installed
-
 TEXT = "He hurt-badly his left and right arm."
 
 

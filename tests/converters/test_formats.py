@@ -6,8 +6,6 @@ from spacy_spans.converters import FORMATS, guess_format
 from spacy_spans.converters.formats import list_files
 from spacy_spans.errors import DataError, SettingsError
 
-pytestmark = pytest.mark.installed
-
 
 @pytest.mark.parametrize(
     ("name", "content", "expected"),

@@ -4,8 +4,6 @@ import pytest
 
 from spacy_spans.errors import DataError
 
-pytestmark = pytest.mark.installed
-
 
 def line(text="Ada met Bob", spans=(), **more):
     return json.dumps({"text": text, "spans": list(spans), **more}, ensure_ascii=False) + "\n"

@@ -5,8 +5,6 @@ import pytest
 from spacy_spans.converters.records import check_label, read_lines, read_text, shown
 from spacy_spans.errors import DataError
 
-pytestmark = pytest.mark.installed
-
 
 @pytest.mark.parametrize("function", [read_text, lambda path: list(read_lines(path))])
 def test_what_cannot_be_read_is_named(tmp_path, function):

@@ -5,8 +5,6 @@ import pytest
 from spacy_spans.converters.toxic import find_runs
 from spacy_spans.errors import DataError, SettingsError
 
-pytestmark = pytest.mark.installed
-
 
 def found(doc):
     return [(s.text, s.label_) for s in doc.spans["sc"]]

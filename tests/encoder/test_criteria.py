@@ -16,8 +16,6 @@ from spacy_spans.encoder.run import Pruning, encode
 
 from . import N_LAYERS, make_encoder, make_windows
 
-pytestmark = pytest.mark.installed
-
 LENGTHS = (9, 14, 5)
 FREE = [build_attention_criterion_v1, build_norm_criterion_v1, build_random_criterion_v1]
 

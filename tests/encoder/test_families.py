@@ -10,8 +10,6 @@ from spacy_spans.errors import SettingsError
 
 from . import N_LAYERS, WIDTH, make_encoder, make_windows
 
-pytestmark = pytest.mark.installed
-
 LENGTHS = (9, 14, 5)
 
 

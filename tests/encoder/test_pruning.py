@@ -17,8 +17,6 @@ from spacy_spans.encoder.pruning import (
 )
 from spacy_spans.kernels.enumeration import ROUNDING
 
-pytestmark = pytest.mark.installed
-
 WIDTH = 3
 
 

@@ -1,13 +1,10 @@
 """Batches of like length: everything once, nothing over the limit, little padding."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spacy_spans.kernels.batching import length_batches
-
-pytestmark = pytest.mark.installed
 
 
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 60))

@@ -25,8 +25,6 @@ from spacy_spans.kernels.calibration import (
     threshold_grid,
 )
 
-pytestmark = pytest.mark.installed
-
 NONE = np.zeros(0, "f"), np.zeros(0, bool)
 # Scores of two decimals, so that there are ties, and 0 and 1.
 JUDGED = st.lists(

@@ -29,8 +29,6 @@ from .chains import (
     seldom,
 )
 
-pytestmark = pytest.mark.installed
-
 # Tokens per document, few enough to list all paths; and the seed and the spread of the scores.
 # With a spread of 0 all paths are equally good.
 batches = st.tuples(

@@ -31,8 +31,6 @@ from .chains import (
     seldom,
 )
 
-pytestmark = pytest.mark.installed
-
 
 @by_table
 @seldom

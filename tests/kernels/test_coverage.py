@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from spacy_spans.kernels import coverage as kernel
 
-pytestmark = pytest.mark.installed
-
 Offsets = list[tuple[int, int]]
 
 spans_strategy = st.lists(

@@ -17,8 +17,6 @@ from spacy_spans.kernels.decoding import (
 
 from .. import reference
 
-pytestmark = pytest.mark.installed
-
 # Scores are multiples of 1/64, so that sums are exact, and few, so that many tie.
 scored_spans = st.lists(
     st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 64)).map(

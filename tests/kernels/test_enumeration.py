@@ -13,8 +13,6 @@ from spacy_spans.kernels import enumeration as kernel
 
 from .. import reference
 
-pytestmark = pytest.mark.installed
-
 fast = settings(max_examples=60, deadline=None)
 lengths_strategy = st.lists(st.integers(0, 6), max_size=5)
 

@@ -9,8 +9,6 @@ from spacy_spans.kernels.fragments import SETS_PER_NODE, linked_sets, pair_fragm
 
 from .. import reference_tags as reference
 
-pytestmark = pytest.mark.installed
-
 # Fragments as (document, start, end); they may overlap, touch, and start together.
 fragments_of_documents = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 12), st.integers(1, 4)).map(

@@ -19,8 +19,6 @@ from spacy_spans.kernels.losses import (
 
 from .. import reference
 
-pytestmark = pytest.mark.installed
-
 fast = settings(max_examples=60, deadline=None)
 logit = st.floats(-12, 12)
 STEP = 1e-5

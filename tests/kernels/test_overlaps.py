@@ -11,8 +11,6 @@ from spacy_spans.kernels.overlaps import find_partners, share_credit
 
 from .. import reference
 
-pytestmark = pytest.mark.installed
-
 spans_strategy = st.lists(
     st.tuples(st.integers(0, 12), st.integers(1, 8), st.integers(0, 2)).map(
         lambda x: (x[0], x[0] + x[1], x[2])

@@ -25,8 +25,6 @@ from spacy_spans.kernels.schemes import (
 
 from .. import reference_tags as reference
 
-pytestmark = pytest.mark.installed
-
 CHAINS = [IO, BIO, BIOES]
 # A scheme, layers, and labels that share each of them.
 SHAPES = [

@@ -9,8 +9,6 @@ from spacy_spans.kernels import targets as kernel
 
 from .. import reference
 
-pytestmark = pytest.mark.installed
-
 fast = settings(max_examples=80, deadline=None)
 span = st.tuples(st.integers(0, 6), st.integers(1, 4)).map(lambda x: (x[0], x[0] + x[1]))
 unique_spans = st.lists(span, max_size=12, unique=True)

@@ -9,8 +9,6 @@ from spacy_spans.modules.fragment_linker import N_ROLES, START_BIAS, FragmentLin
 
 from .. import reference_tags as reference
 
-pytestmark = pytest.mark.installed
-
 HIDDEN, N_LABELS = 2, 3
 
 

@@ -12,8 +12,6 @@ from spacy_spans.modules.span_classifier import SpanClassifier, length_buckets
 
 from .. import reference
 
-pytestmark = pytest.mark.installed
-
 HIDDEN, N_CLASSES = 3, 2
 WIDTH = 3 * HIDDEN + 2
 

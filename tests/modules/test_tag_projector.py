@@ -9,8 +9,6 @@ from spacy_spans.modules.tag_projector import START_BIAS, TagProjector
 
 from .. import reference
 
-pytestmark = pytest.mark.installed
-
 WIDTH, N_SCORES, N_EDGES, N_LINKS = 3, 4, 6, 8
 
 

@@ -9,8 +9,6 @@ from spacy_spans.modules.token_projector import ContextLayer, TokenProjector
 
 from .. import reference
 
-pytestmark = pytest.mark.installed
-
 WIDTH = 3
 
 

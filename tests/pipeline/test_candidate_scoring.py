@@ -14,8 +14,6 @@ from . import (
     scored,
 )
 
-pytestmark = pytest.mark.installed
-
 
 def test_blocks_of_candidates_give_what_one_block_gives(monkeypatch):
     nlp, _, _ = make_initialized(threshold=0.0)

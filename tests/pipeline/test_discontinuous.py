@@ -27,8 +27,6 @@ from . import (
     train,
 )
 
-pytestmark = pytest.mark.installed
-
 # Several in a sentence, two labels, among spans of one fragment.
 SEVERAL = (
     "red and white blood cells are X and Y chromosomes",

@@ -30,9 +30,6 @@ from . import (
     write_spans,
 )
 
-pytestmark = pytest.mark.installed
-
-
 # Before initialize
 
 

@@ -21,8 +21,6 @@ from . import (
     scored,
 )
 
-pytestmark = pytest.mark.installed
-
 
 @cache
 def decoder(overlap):

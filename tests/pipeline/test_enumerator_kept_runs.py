@@ -20,8 +20,6 @@ from . import (
     write_spans,
 )
 
-pytestmark = pytest.mark.installed
-
 
 @pytest.fixture(scope="module")
 def within_kept():

@@ -28,8 +28,6 @@ from . import (
     write_given,
 )
 
-pytestmark = pytest.mark.installed
-
 
 @cache
 def keeps_everything():

@@ -13,8 +13,6 @@ from . import (
     make_pipe,
 )
 
-pytestmark = pytest.mark.installed
-
 
 @pytest.mark.parametrize(
     ("setting", "value", "message"),

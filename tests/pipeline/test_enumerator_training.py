@@ -36,9 +36,6 @@ from . import (
     write_spans,
 )
 
-pytestmark = pytest.mark.installed
-
-
 # Labels
 
 

@@ -4,8 +4,6 @@ import pytest
 
 from spacy_spans.pipeline.gold_report import GoldReport, format_counts, shorten
 
-pytestmark = pytest.mark.installed
-
 
 def test_nothing_counted_says_nothing():
     report = GoldReport([])

@@ -19,9 +19,6 @@ from . import (
     with_listener,
 )
 
-pytestmark = pytest.mark.installed
-
-
 # Sourced, renamed, frozen
 
 

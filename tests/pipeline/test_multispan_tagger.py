@@ -34,8 +34,6 @@ from . import (
     write_spans,
 )
 
-pytestmark = pytest.mark.installed
-
 # Every scheme with the losses and the layers that it allows.
 VARIANTS = [
     (scheme, loss, layers)

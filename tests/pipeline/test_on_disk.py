@@ -26,8 +26,6 @@ from . import (
     train_by_heart,
 )
 
-pytestmark = pytest.mark.installed
-
 
 @contextmanager
 def no_unpickling():

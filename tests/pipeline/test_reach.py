@@ -16,8 +16,6 @@ from spacy_spans.torch_layer import layer_shim
 
 from . import CANDIDATES, make_example, make_examples, make_nlp, make_pipe, write_spans
 
-pytestmark = pytest.mark.installed
-
 NLP = spacy.blank("en")
 
 

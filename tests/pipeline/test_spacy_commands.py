@@ -27,8 +27,6 @@ from . import (
     write_corpus,
 )
 
-pytestmark = pytest.mark.installed
-
 
 class Context:
     """What commands get of the command line: no overrides."""
@@ -126,6 +124,7 @@ def test_assemble_puts_a_trained_component_into_another_pipeline(factory, tmp_pa
     assert predictions(nlp) == predictions(source)
 
 
+@pytest.mark.installed
 # spaCy leaves files that it wrote to be closed by the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

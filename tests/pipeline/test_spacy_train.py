@@ -25,8 +25,6 @@ from . import (
     write_corpus,
 )
 
-pytestmark = pytest.mark.installed
-
 
 def run_training(nlp, corpus, **training):
     """Run `spacy train`. RETURNS (Language): The last pipeline."""

@@ -28,9 +28,6 @@ from . import (
     write_spans,
 )
 
-pytestmark = pytest.mark.installed
-
-
 # Overfit, predict, round trip, score
 
 

@@ -11,8 +11,6 @@ from spacy_spans.pipeline.span_loss import boundary_loss, candidate_loss
 
 from .. import reference
 
-pytestmark = pytest.mark.installed
-
 OPS = NumpyOps()
 
 

@@ -9,8 +9,6 @@ from spacy_spans.pipeline.span_settings import check_tagger_settings
 
 from . import SCHEMES, TAGGER, make_examples, make_nlp, make_pipe
 
-pytestmark = pytest.mark.installed
-
 CFG = {
     "spans_key": "sc",
     "threshold": 0.0,

@@ -18,9 +18,6 @@ from . import (
     train,
 )
 
-pytestmark = pytest.mark.installed
-
-
 # Labels
 
 

@@ -22,8 +22,6 @@ from . import (
     write_spans,
 )
 
-pytestmark = pytest.mark.installed
-
 
 def reload(nlp, folder, **config):
     nlp.to_disk(folder)

@@ -9,8 +9,6 @@ from spacy_spans.pipeline.tag_layout import LINK_WIDTH, TagLayout
 
 from .. import reference_tags as reference
 
-pytestmark = pytest.mark.installed
-
 LAYOUTS = {
     f"{scheme.name}{'-shared' * shared}{'-links' * links}": (scheme, shared, links)
     for scheme, shared in (

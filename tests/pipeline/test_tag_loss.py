@@ -15,8 +15,6 @@ from spacy_spans.pipeline.tagging import encode, make_batch
 from .. import reference
 from .. import reference_tags as slow
 
-pytestmark = pytest.mark.installed
-
 N_LABELS, MAX_GAP = 2, 4
 LAYOUTS = {
     f"{scheme.name}{'-shared' * shared}{'-links' * links}": TagLayout(

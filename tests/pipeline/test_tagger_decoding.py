@@ -21,8 +21,6 @@ from . import (
     train,
 )
 
-pytestmark = pytest.mark.installed
-
 # Decoding by hand
 
 

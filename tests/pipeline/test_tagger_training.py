@@ -37,8 +37,6 @@ from . import (
     write_spans,
 )
 
-pytestmark = pytest.mark.installed
-
 # Settings, and data they can learn by heart.
 CHAIN = (TAG_DATA, {})
 TOKEN = (TAG_DATA, {"loss": "token"})

@@ -24,8 +24,6 @@ from spacy_spans.pipeline.tagging import MAX_FRAGMENT_LENGTH, encode, link_targe
 
 from .. import reference_tags as reference
 
-pytestmark = pytest.mark.installed
-
 SURE = 10.0
 N_LABELS = 2
 LAYOUTS = {

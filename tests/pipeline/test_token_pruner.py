@@ -24,8 +24,6 @@ from spacy_spans.torch_layer import layer_shim
 
 from . import SMALL_TOK2VEC, make_example, make_examples, train, train_on, write_spans
 
-pytestmark = pytest.mark.installed
-
 # Tokens in spans: of the first text 1 and 2, of the second none.
 SPARSE = [
     ("we need good cooks who work hard every day", [(2, 4, "WHO")]),

@@ -32,8 +32,6 @@ from . import (
 )
 from .test_tagging import gold_of
 
-pytestmark = pytest.mark.installed
-
 TEXT = "a b c d e f g h"
 CONFIGS = [
     {},
