@@ -1,19 +1,35 @@
 """Load a trained pipeline and run it on gold documents, with errors that say what to do next."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import spacy
+import srsly
 from spacy.language import Language
+from spacy.strings import StringStore
+from spacy.tokenizer import Tokenizer
 from spacy.tokens import Doc
-from spacy.util import is_package
+from spacy.util import is_package, load_config
+from spacy.vocab import Vocab
 
 from spacy_spans.errors import DataError, SettingsError, SpansError
 
 # Characters of a document that a message shows.
 TEXT_LENGTH = 60
+# Files of a pipeline whose damage spaCy reports without their name, and what reads them.
+_READERS: dict[str, Callable[[Path], Any]] = {
+    "config.cfg": lambda path: load_config(path)["nlp"],
+    "meta.json": srsly.read_json,
+    "tokenizer": lambda path: Tokenizer(Vocab()).from_disk(path),
+    "vocab/strings.json": lambda path: StringStore().from_disk(path),
+    "vocab/lookups.bin": lambda path: dict(srsly.read_msgpack(path)),
+    "vocab/vectors": np.load,
+    "vocab/vectors.cfg": srsly.read_json,
+    "vocab/key2row": lambda path: dict(srsly.read_msgpack(path)),
+}
 
 
 def load_pipeline(path: Path, *, overrides: Mapping[str, Any] | None = None) -> Language:
@@ -37,10 +53,23 @@ def load_pipeline(path: Path, *, overrides: Mapping[str, Any] | None = None) -> 
     # they raise when something is broken or missing has no common type.
     except Exception as error:
         raise DataError(
-            f"The pipeline in {path} cannot be loaded ({type(error).__name__}: {error}). Expected "
-            "a folder as `python -m spacy train` wrote it, and the packages of its components "
-            "installed. Copy or train it again, or install what is missing."
+            f"The pipeline in {path} cannot be loaded ({type(error).__name__}: {error})."
+            f"{_name_damaged(path)} Expected a folder as `python -m spacy train` wrote it, and the "
+            "packages of its components installed. Copy or train it again, or install what is "
+            "missing."
         ) from error
+
+
+def _name_damaged(path: Path) -> str:
+    """A sentence that names the file of a pipeline which cannot be read; "" where there is none."""
+    for name, read in _READERS.items():
+        try:
+            if (path / name).is_file():
+                read(path / name)
+        # Each reader raises what it likes.
+        except Exception:
+            return f" Its file {str(path / name)!r} is damaged."
+    return ""
 
 
 def predict(nlp: Language, gold: Sequence[Doc], *, batch_size: int | None = None) -> Iterator[Doc]:

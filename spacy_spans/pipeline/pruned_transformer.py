@@ -6,8 +6,10 @@ beside the documents; all else is inherited. A trained pipeline runs the same un
 `transformer` factory, with the gates that are stored.
 """
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -185,9 +187,10 @@ class PrunedTransformer(Transformer):
                 self.cfg.update(srsly.read_json(file))
 
         def read_model(file: Any) -> None:
+            checksum = read_checksum(file.with_name(CHECKSUM))
             with naming_what_is_damaged(f"The file {str(file)!r}"):
-                data, checksum = file.read_bytes(), file.with_name(CHECKSUM)
-                check_digest(data, checksum.read_text().strip() if checksum.is_file() else None)
+                data = file.read_bytes()
+                check_digest(data, checksum)
                 self.model.from_bytes(data)
 
         deserialize: dict[str, Any] = {
@@ -201,6 +204,20 @@ class PrunedTransformer(Transformer):
     @property
     def _pruned_model(self) -> Any:
         return self.model
+
+
+def read_checksum(file: Path) -> str | None:
+    """The checksum of the weights; None where the stock pipe stored them.
+
+    RAISES (DataError): On anything else, naming the file.
+    """
+    if not file.is_file():
+        return None
+    with naming_what_is_damaged(f"The file {str(file)!r}"):
+        checksum = file.read_text(encoding="ascii").strip()
+        if not re.fullmatch("[0-9a-f]{64}", checksum):
+            raise ValueError(f"it holds {checksum!r}, expected a SHA-256 checksum")
+    return checksum
 
 
 def mark_relevant(example: Example, keys: Sequence[str]) -> FloatArray:
