@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import spacy
+import srsly
 from spacy.tokens import Doc, Span, SpanGroup
 
 from spacy_spans.calibration import (
@@ -105,6 +106,18 @@ def test_it_is_stored_sourced_and_copied(calibrated, tmp_path):
     other = spacy.blank("en")
     other.add_pipe(name, source=loaded)
     assert predictions(other) == expected
+
+
+@pytest.mark.parametrize("damage", ["method", "scores", "rates"])
+def test_a_damaged_score_map_is_an_error_that_names_the_file(calibrated, tmp_path, damage):
+    nlp, name, _ = calibrated
+    nlp.to_disk(tmp_path)
+    path = tmp_path / name / "cfg"
+    cfg = srsly.read_json(path)
+    del cfg["score_map"][damage]
+    srsly.write_json(path, cfg)
+    with pytest.raises(DataError, match=rf"{path}' cannot be read: the .* of its score map"):
+        spacy.load(tmp_path)
 
 
 def test_a_threshold_of_the_config_has_the_last_word(calibrated, tmp_path):

@@ -6,6 +6,7 @@ Both are strictly rising from (0, 0) on: the order of spans stays, and only zero
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -102,6 +103,46 @@ def fit_score_map(scores: FloatArray, right: BoolArray, method: str) -> dict[str
         "scores": [0.0, *means[inner].tolist(), 1.0],
         "rates": [0.0, *rates[inner].tolist(), *last],
     }
+
+
+def check_score_map(score_map: Any) -> None:
+    """Raise ValueError unless this is a score map, as it is read from JSON, or None for none."""
+    if score_map is None:
+        return
+    method = score_map.get("method") if isinstance(score_map, Mapping) else None
+    if method == "temperature":
+        temperature = score_map.get("temperature")
+        if not _is_number(temperature) or not LOWEST <= temperature <= HIGHEST:
+            raise ValueError(
+                f"the temperature of its score map is {temperature!r}, expected {LOWEST} to "
+                f"{HIGHEST}"
+            )
+    elif method == "isotonic":
+        columns = [score_map.get(name) for name in ("scores", "rates")]
+        if not all(isinstance(own, list) and all(map(_is_number, own)) for own in columns):
+            raise ValueError("the scores and rates of its score map are no lists of numbers")
+        scores, rates = columns
+        if len(scores) != len(rates) or not _is_rising(scores) or not _is_rising(rates):
+            raise ValueError(
+                "the scores and rates of its score map are no rising lists of one length, from 0 "
+                "to at most 1"
+            )
+    else:
+        raise ValueError(f"the method of its score map is {method!r}, expected one of {METHODS}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_rising(values: list[float]) -> bool:
+    # Next to each other two may be equal, as far as decimals are stored.
+    return (
+        len(values) > 1
+        and values[0] == 0
+        and values[-1] <= 1
+        and all(low <= high for low, high in pairwise(values))
+    )
 
 
 def apply_score_map(score_map: ScoreMap | None, scores: FloatArray) -> FloatArray:

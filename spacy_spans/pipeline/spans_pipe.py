@@ -8,7 +8,7 @@ from spacy.vocab import Vocab
 from thinc.api import Model
 
 from spacy_spans.errors import DataError, SettingsError, SpansError
-from spacy_spans.kernels.calibration import apply_score_map
+from spacy_spans.kernels.calibration import apply_score_map, check_score_map
 from spacy_spans.pipeline.span_settings import check_storable
 from spacy_spans.pipeline.stored_pipe import StoredPipe, no_spans_message
 from spacy_spans.types import FloatArray
@@ -157,6 +157,7 @@ class SpansPipe(StoredPipe):
             or len({*labels}) < len(labels)
         ):
             raise ValueError(f"its labels are {labels!r}, expected a list of different strings")
+        check_score_map(stored.get(SCORE_MAP))
 
     def _check_loaded(self) -> None:
         super()._check_loaded()

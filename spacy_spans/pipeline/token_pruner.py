@@ -163,6 +163,12 @@ class TokenPruner(StoredPipe):
                 "Expected a key that nothing else is in: its groups are replaced."
             )
 
+    def _check_stored(self, stored: dict[str, Any]) -> None:
+        for key in (THRESHOLD, RECALL):
+            value = stored.get(key)
+            if value is not None and not (isinstance(value, (int, float)) and 0 <= value <= 1):
+                raise ValueError(f"its {key} is {value!r}, expected 0 to 1, or null")
+
     # Prediction
 
     def predict(self, docs: Iterable[Doc]) -> list[Kept]:

@@ -1,5 +1,7 @@
 """Score maps, calibration error and thresholds, by hand and against slow loops."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from spacy_spans.kernels.calibration import (
     apply_score_map,
     bin_scores,
     calibration_error,
+    check_score_map,
     choose_threshold,
     count_kept,
     fit_isotonic,
@@ -127,6 +130,42 @@ def test_maps_keep_the_order_and_what_reaches_a_threshold(method, judged):
     for threshold in mapped:
         before = invert_score_map(score_map, np.asarray([threshold]))
         assert (steps[mapped >= threshold] >= before).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(max_examples=50, deadline=None)
+@given(judged=JUDGED)
+def test_maps_that_were_fitted_are_accepted(method, judged):
+    scores, right, _ = arrays(judged)
+    check_score_map(json.loads(json.dumps(fit_score_map(scores, right, method))))
+    check_score_map(fit_score_map(*NONE, method))
+    check_score_map(None)
+
+
+@pytest.mark.parametrize(
+    ("score_map", "message"),
+    [
+        ("temperature", "method of its score map is None, expected one of"),
+        ({}, "method of its score map is None"),
+        ({"method": "platt"}, "method of its score map is 'platt'"),
+        ({"method": "temperature"}, "temperature of its score map is None, expected 0.05 to 20"),
+        ({"method": "temperature", "temperature": 0}, "is 0,"),
+        ({"method": "temperature", "temperature": "1"}, "is '1',"),
+        ({"method": "temperature", "temperature": float("nan")}, "is nan,"),
+        ({"method": "isotonic", "scores": [0, 1]}, "are no lists of numbers"),
+        ({"method": "isotonic", "scores": [0, 1], "rates": [0, None]}, "no lists of numbers"),
+        ({"method": "isotonic", "scores": "01", "rates": [0, 1]}, "no lists of numbers"),
+        ({"method": "isotonic", "scores": [0, 0.5, 1], "rates": [0, 1]}, "one length"),
+        ({"method": "isotonic", "scores": [], "rates": []}, "one length"),
+        ({"method": "isotonic", "scores": [0, 1], "rates": [0.1, 1]}, "from 0"),
+        ({"method": "isotonic", "scores": [0, 1], "rates": [0, 1.5]}, "at most 1"),
+        ({"method": "isotonic", "scores": [0, 0.7, 0.6, 1], "rates": [0, 0.1, 0.2, 1]}, "rising"),
+        ({"method": "isotonic", "scores": [0, 0.6, 1], "rates": [0, float("nan"), 1]}, "rising"),
+    ],
+)
+def test_what_is_no_map_is_an_error(score_map, message):
+    with pytest.raises(ValueError, match=message):
+        check_score_map(score_map)
 
 
 def test_without_a_map_nothing_changes():

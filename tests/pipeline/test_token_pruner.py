@@ -5,13 +5,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import spacy
+import srsly
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spacy.tokens import Doc
 from spacy.training import Example
 from thinc.api import Adam
 
-from spacy_spans.errors import SettingsError, SpansError, SpansWarning
+from spacy_spans.errors import DataError, SettingsError, SpansError, SpansWarning
 from spacy_spans.pipeline.token_pruner import TokenPruner
 from spacy_spans.policies import (
     RecallTarget,
@@ -322,6 +323,16 @@ def test_a_recall_target_keeps_everything_until_it_is_fitted(tmp_path):
     override = {"components.token_pruner.policy.recall": 0.5}
     with pytest.warns(SpansWarning, match="recall = 0.5"):
         assert kept(spacy.load(tmp_path, config=override)(TEXTS[0])) == [(0, 9)]
+
+
+@pytest.mark.parametrize("key", ["fitted_threshold", "fitted_recall"])
+@pytest.mark.parametrize("value", ["x", -0.1, 1.1, [0.5]])
+def test_a_damaged_fit_is_an_error_that_names_the_file(trained, tmp_path, key, value):
+    trained.to_disk(tmp_path)
+    path = tmp_path / "token_pruner" / "cfg"
+    srsly.write_json(path, {**srsly.read_json(path), key: value})
+    with pytest.raises(DataError, match=rf"{path}' cannot be read: its {key} is .*expected 0 to 1"):
+        trained.get_pipe("token_pruner").from_disk(path.parent, exclude=["vocab"])
 
 
 @pytest.mark.parametrize("context", [0, 1])
