@@ -180,8 +180,11 @@ class MultispanTagger(SpansPipe):
         """Find spans in documents, without writing them.
 
         RETURNS (List[Found]): One entry per document, empty ones included.
-        RAISES (SpansError): Before `initialize`, if any document has tokens.
+        RAISES (SpansError): Before `initialize`, if any document has tokens; and SettingsError on
+            settings out of range.
         """
+        # They may have been changed since the component was made.
+        self.check_settings()
         docs = list(docs)
         if not any(len(doc) for doc in docs):
             # Encoders stumble over batches without any token.

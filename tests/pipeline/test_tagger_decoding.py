@@ -7,6 +7,7 @@ import pytest
 import spacy
 import torch
 
+from spacy_spans.errors import SettingsError
 from spacy_spans.pipeline.tagging import make_batch
 from spacy_spans.torch_layer import layer_shim
 
@@ -110,6 +111,21 @@ def test_scores_are_probabilities_whatever_the_weights_say(scheme, monkeypatch):
         spans = scored(nlp("w x y z " * 50))
         assert spans
         assert all(0 <= span[3] <= 1 for span in spans)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("threshold", 2, "a threshold of 2 for"),
+        ("min_length", 0, "min_length = 0"),
+        ("max_length", 0, "max_length = 0"),
+    ],
+)
+def test_settings_changed_after_training_are_checked(setting, value, message):
+    nlp, pipe, _ = make_initialized(TAG_DATA, **TAGGER)
+    pipe.cfg[setting] = value
+    with pytest.raises(SettingsError, match=message):
+        nlp("w x")
 
 
 # Long documents
