@@ -275,12 +275,12 @@ def test_demo_runs(project, offline, capsys):
 
 
 @pytest.mark.slow
-def test_all_runs_on_a_slice(project, shared_data, encoder, offline, tmp_path, capsys):
+def test_all_runs_on_a_slice(project, shared_data, pretrained, offline, tmp_path, capsys):
     cut_corpus(shared_data / "raw", tmp_path / "base", project, "skillspan", n_lines=300)
     overrides = {
         "vars.dataset": "skillspan",
         "vars.download_base": str(tmp_path / "base"),
-        "vars.encoder": str(encoder),
+        "vars.encoder": str(pretrained),
         "vars.max_steps": 2,
     }
     project_run(project, "all", overrides=overrides, capture=True)

@@ -171,7 +171,8 @@ def test_a_token_with_more_pieces_than_a_window_is_pooled_from_several(make):
         (data,) = data_of(nlp, [doc])
     assert data.align.lengths.tolist() == [1, 40, 1]
     assert data.wordpieces.lengths == [3, 18, 18, 10, 3]
-    rows = data.model_output.last_hidden_state.reshape(-1, 384)
+    rows = data.model_output.last_hidden_state
+    rows = rows.reshape(-1, rows.shape[-1])
     places = data.align.dataXd[1:41]
     np.testing.assert_allclose(vectors(nlp, [doc])[0][1], rows[places].mean(axis=0), atol=1e-5)
 
@@ -331,7 +332,10 @@ def test_the_gradient_is_that_of_the_stock_model(make):
         trf = nlp.get_pipe("transformer").model
         batch, backprop = trf.begin_update(docs)
         arrays, backprop_arrays = trfs2arrays(reduce_mean(), 1.0)(batch.doc_data, True)
-        d_data = backprop_arrays([np.ones_like(own) for own in arrays])
+        # Not ones, which cancel in the last normalisation.
+        d_data = backprop_arrays(
+            [np.arange(own.size, dtype="f").reshape(own.shape) for own in arrays]
+        )
         backprop(batch.unsplit_by_doc([list(own.tensors) for own in d_data]))
         grads.append(trf.transformer.embeddings.word_embeddings.weight.grad.numpy())
     np.testing.assert_allclose(grads[0], grads[1], atol=1e-5)
@@ -346,9 +350,9 @@ def test_learns_and_round_trips(make, get_spans, tmp_path):
         for example in examples:
             n = len(example.predicted)
             write_spans(example.predicted, "kept_tokens", [(0, n)] if n > 3 else [])
-    optimizer = Adam(0.0005)
+    optimizer = Adam(0.003)
     before = nlp.get_pipe("transformer").model.to_bytes()
-    losses = [nlp.update(examples, sgd=optimizer)["span_enumerator"] for _ in range(10)]
+    losses = [nlp.update(examples, sgd=optimizer)["span_enumerator"] for _ in range(20)]
     assert losses[-1] < losses[0] / 2
     assert nlp.get_pipe("transformer").model.to_bytes() != before
     nlp.to_disk(tmp_path)

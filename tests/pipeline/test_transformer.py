@@ -1,18 +1,16 @@
-"""On a real Hugging Face encoder: train, predict, store, and documents longer than a window."""
+"""On a Hugging Face encoder: train, predict, store, and documents longer than a window."""
 
 import shutil
 
 import numpy as np
 import pytest
 import spacy
-from spacy.cli.train import train as spacy_train
-from spacy.tokens import DocBin
 from spacy.util import load_config, load_model_from_config
 from thinc.api import Adam
 
 from spacy_spans.errors import SpansError
 
-from . import DATA, DATA_FOR, TAG_DATA, found, make_examples, mentions, scored, write_spans
+from . import DATA, DATA_FOR, TAG_DATA, found, make_examples, mentions, scored
 
 pytestmark = pytest.mark.slow
 
@@ -59,8 +57,8 @@ def trained(factory, data, config_path, encoder_copy):
     nlp = load_model_from_config(config, auto_fill=True)
     examples = make_examples(nlp, data)
     nlp.initialize(lambda: examples)
-    optimizer = Adam(0.0005)
-    for _ in range(60):
+    optimizer = Adam(0.003)
+    for _ in range(40):
         losses = nlp.update(examples, sgd=optimizer)
     assert losses[factory] < 0.05
     return nlp
@@ -165,24 +163,3 @@ def test_training_on_odd_documents_is_finite(trained, factory):
     losses = copy.update(make_examples(copy, data), sgd=Adam(0.0001))
     assert np.isfinite(losses[factory])
     assert all(np.isfinite(row).all() for row in token_rows(copy, copy("We pay well")))
-
-
-def test_the_config_trains(config_path, factory, data, encoder, tmp_path):
-    docs = []
-    for text, spans in data[:3]:
-        doc = write_spans(spacy.blank("en")(text), "sc", spans)
-        docs.append(doc)
-    DocBin(docs=docs).to_disk(tmp_path / "data.spacy")
-    path = str(tmp_path / "data.spacy")
-    overrides = {
-        "paths.train": path,
-        "paths.dev": path,
-        "paths.encoder": str(encoder),
-        "training.max_steps": 2,
-        "training.eval_frequency": 1,
-        "vars.max_epochs": 2,
-    }
-    spacy_train(config_path, tmp_path / "out", overrides=overrides)
-    nlp = spacy.load(tmp_path / "out" / "model-last")
-    assert nlp.get_pipe(factory).labels == ("DUTY", "KNOWLEDGE", "SKILL")
-    assert "spans_sc_f" in nlp.meta["performance"]
