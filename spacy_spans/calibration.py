@@ -4,7 +4,9 @@
 `spacy_spans.calibration_report` shows and draws.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,10 +17,20 @@ from spacy.tokens import Doc
 from spacy.training import Example
 from tqdm import tqdm
 
+from spacy_spans.calibration_spans import (
+    LABEL_THRESHOLDS,
+    OVERLAP,
+    TOP_K,
+    Collected,
+    collect,
+    count_by_label,
+    cross_fit,
+    decode,
+    thresholds_of,
+)
 from spacy_spans.errors import DataError, SettingsError
 from spacy_spans.kernels import calibration as kernel
-from spacy_spans.kernels.decoding import select_best
-from spacy_spans.metrics import judge_spans, precision_recall_f
+from spacy_spans.metrics import precision_recall_f
 from spacy_spans.pipelines import predict
 
 Report: TypeAlias = dict[str, Any]
@@ -29,12 +41,10 @@ LOWEST_SCORE = 0.01
 MIN_GOLD = 20
 # From this width on, an interval of the metric is called wide.
 WIDE = 0.2
-# Thresholds that are tried: where spans compete, each takes a round of decoding.
-N_THRESHOLDS, N_COMPETING_THRESHOLDS = 256, 64
 # What is not known of a label without a threshold of its own.
 MEASURED = ("threshold_interval", "value", "interval", "precision", "recall", "reached")
-# In cfg of components: the score map, as in spacy_spans.pipeline.spans_pipe, and how spans compete.
-SCORE_MAP, OVERLAP, TOP_K, LABEL_THRESHOLDS = "score_map", "overlap", "top_k", "label_thresholds"
+# In cfg of components, as in spacy_spans.pipeline.spans_pipe.
+SCORE_MAP = "score_map"
 
 
 class Goal(NamedTuple):
@@ -53,24 +63,6 @@ class Goal(NamedTuple):
             return f"F{self.beta:g}"
         first, second = self.metric.split("_at_")
         return f"{first} at {second} >= {self.at:g}"
-
-
-class Collected(NamedTuple):
-    """All spans that a component finds worth a score, from n_docs documents.
-
-    docs, labels (ndarray): Of each span, as indices. Shapes (n,).
-    offsets (ndarray): Shape (n, 2).
-    scores (ndarray): As the model gives them. Shape (n,).
-    right (ndarray): Whether each span is gold. Shape (n,), bool.
-    gold (ndarray): Number of gold spans. Shape (n_docs, n_labels).
-    """
-
-    docs: np.ndarray
-    labels: np.ndarray
-    offsets: np.ndarray
-    scores: np.ndarray
-    right: np.ndarray
-    gold: np.ndarray
 
 
 def calibrate(
@@ -99,44 +91,38 @@ def calibrate(
         (see `kernels.calibration.Choice`) and the curve it was made from; "before" and "after" the
         strict scores on this data, and the expected calibration error of the spans that are
         predicted after. There the error "after" comes from maps that were each fitted to the other
-        half of the documents.
+        half of the documents. "left_out" counts documents and gold spans that do not count: those
+        without the key, and those of labels that the component does not know.
     RAISES (SettingsError): There is no such component, or a setting is out of range.
     RAISES (DataError): The data has no gold spans of its labels, or it finds nothing.
     """
     goal = goal or Goal()
-    check_goal(goal, method)
+    check_goal(goal, method, min_gold)
     name = find_component(nlp, name)
     pipe: Any = nlp.get_pipe(name)
-    examples = _collect_examples(nlp, gold, name, progress)
-    data = collect(examples, pipe.key, pipe.labels)
-    _check_collected(data, name, pipe.key)
-    ours = SCORE_MAP in pipe.cfg
+    left_out = _check_gold(gold, name, pipe)
+    data = _collect(nlp, gold, name, progress)
+    # Only components of this package have one.
+    is_mapped = SCORE_MAP in pipe.cfg
     before = kernel.apply_score_map(pipe.cfg.get(SCORE_MAP), data.scores)
-    old = thresholds_of(pipe)
-    fitted = kernel.fit_score_map(data.scores, data.right, method) if ours else None
-    score_map = _as_stored(fitted)
-    after = kernel.apply_score_map(score_map, data.scores)
-    lowest = float(kernel.apply_score_map(score_map, np.asarray([_lowest(pipe)], "f"))[0])
-    curves = count_by_label(data, after, pipe.cfg, lowest)
-    overall = _choose(*curves[None], goal)
-    labels = {label: _choose(*curves[i], goal) for i, label in enumerate(pipe.labels)}
-    for row in labels.values():
-        if not ours or row["gold"] < min_gold:
-            row.update(dict.fromkeys(MEASURED), threshold=overall["threshold"], own=False)
-            row["note"] = f"fewer than {min_gold} gold spans" if ours else ""
-    pipe.cfg["threshold"] = overall["threshold"]
-    if ours:
+    kept_before = decode(data, before, thresholds_of(pipe), pipe.cfg)
+    score_map = None
+    if is_mapped:
+        score_map = _as_stored(kernel.fit_score_map(data.scores, data.right, method))
         pipe.cfg[SCORE_MAP] = score_map
-        pipe.cfg[LABEL_THRESHOLDS] = {
-            label: row["threshold"] for label, row in labels.items() if row["own"]
-        }
-    new = thresholds_of(pipe)
-    predicted = decode(data, after, new, pipe.cfg)
-    crossed = cross_fit(data, method, goal.seed) if ours else before
+    after = kernel.apply_score_map(score_map, data.scores)
+    overall, labels = _choose_thresholds(data, after, pipe, goal, min_gold)
+    pipe.cfg["threshold"] = overall["threshold"]
+    if is_mapped:
+        own = {label: row["threshold"] for label, row in labels.items() if row["own"]}
+        pipe.cfg[LABEL_THRESHOLDS] = own
+    kept_after = decode(data, after, thresholds_of(pipe), pipe.cfg)
+    crossed = cross_fit(data, method, goal.seed) if is_mapped else before
     return {
         "component": name,
         "spans_key": pipe.key,
         "documents": len(data.gold),
+        "left_out": left_out,
         "score_map": score_map,
         "metric": goal.title,
         "goal": goal._asdict(),
@@ -144,23 +130,19 @@ def calibrate(
         "lowest_score": _lowest(pipe),
         "threshold": overall,
         "labels": labels,
-        "before": {
-            **_strict(data, decode(data, before, old, pipe.cfg)),
-            "ece": kernel.calibration_error(before[predicted], data.right[predicted]),
-        },
-        "after": {
-            **_strict(data, predicted),
-            "ece": kernel.calibration_error(crossed[predicted], data.right[predicted]),
-        },
+        "before": _describe(data, kept_before, before, kept_after),
+        "after": _describe(data, kept_after, crossed, kept_after),
         "reliability": {
-            side: {key: column.tolist() for key, column in bins._asdict().items()}
+            side: {
+                key: column.tolist()
+                for key, column in kernel.bin_scores(scores, data.right)._asdict().items()
+            }
             for side, scores in (("before", before), ("after", crossed))
-            for bins in (kernel.bin_scores(scores, data.right),)
         },
     }
 
 
-def check_goal(goal: Goal, method: str) -> None:
+def check_goal(goal: Goal, method: str, min_gold: int = MIN_GOLD) -> None:
     """Raise SettingsError on settings out of range."""
     for what, value, choices in (
         ("metric", goal.metric, kernel.METRICS),
@@ -168,17 +150,25 @@ def check_goal(goal: Goal, method: str) -> None:
     ):
         if value not in choices:
             raise SettingsError(f"Got {what} = {value!r}. Expected one of {choices}.")
-    if goal.beta <= 0:
-        raise SettingsError(f"Got beta = {goal.beta}. Expected above 0.")
+    if not 0 < goal.beta < math.inf:
+        raise SettingsError(
+            f"Got beta = {goal.beta}. Expected a number above 0: with 1 precision and recall count "
+            "alike, with 2 recall counts more, with 0.5 precision."
+        )
     if (goal.at is None) != (goal.metric == "f"):
         raise SettingsError(
             f"Got metric = {goal.metric!r} and at = {goal.at}. Expected at, from 0 to 1, with "
             '"precision_at_recall" and "recall_at_precision", and none with "f".'
         )
     if goal.at is not None and not 0 <= goal.at <= 1:
-        raise SettingsError(f"Got at = {goal.at}. Expected 0 to 1.")
-    if goal.n_samples < 1:
-        raise SettingsError(f"Got n_samples = {goal.n_samples}. Expected 1 or more.")
+        raise SettingsError(f"Got at = {goal.at}. Expected 0 to 1: 0.9 stands for nine of ten.")
+    for what, count, least in (
+        ("n_samples", goal.n_samples, 1),
+        ("seed", goal.seed, 0),
+        ("min_gold", min_gold, 1),
+    ):
+        if count < least:
+            raise SettingsError(f"Got {what} = {count}. Expected {least} or more.")
 
 
 def find_component(nlp: Language, name: str | None) -> str:
@@ -199,123 +189,6 @@ def find_component(nlp: Language, name: str | None) -> str:
         f"{known} of {nlp.pipe_names}. Name one of them, or train a span_enumerator, a "
         "multispan_tagger or a stock spancat."
     )
-
-
-def collect(examples: Sequence[Example], key: str, labels: Sequence[str]) -> Collected:
-    """Read spans and gold of a key; reference documents without it are left out.
-
-    RAISES (DataError): Spans have no scores.
-    """
-    ids = {label: i for i, label in enumerate(labels)}
-    examples = [example for example in examples if key in example.reference.spans]
-    gold = np.zeros((len(examples), len(labels)), dtype=np.int64)
-    parts: list[tuple[np.ndarray, ...]] = [
-        (
-            np.zeros(0, np.int64),
-            np.zeros(0, np.int64),
-            np.zeros((0, 2), "i"),
-            np.zeros(0, "f"),
-            np.zeros(0, bool),
-        )
-    ]
-    for row, example in enumerate(examples):
-        for label, _, _ in {(s.label_, s.start, s.end) for s in example.reference.spans[key]}:
-            if label in ids:
-                gold[row, ids[label]] += 1
-        judged = judge_spans(example, key)
-        if judged is None:
-            raise DataError(
-                f"doc.spans[{key!r}] has spans without attrs['scores']: another component writes "
-                "them. Give each component a spans_key of its own."
-            )
-        own = np.asarray([ids[label] for label in judged.labels], dtype=np.int64)
-        parts.append((np.full(len(own), row), own, *judged[1:]))
-    docs, label_ids, offsets, scores, right = map(np.concatenate, zip(*parts, strict=True))
-    return Collected(docs, label_ids, offsets, scores, right, gold)
-
-
-def thresholds_of(pipe: Any) -> np.ndarray:
-    """The threshold of each label. Shape (n_labels,)."""
-    own = pipe.cfg.get(LABEL_THRESHOLDS) or {}
-    return np.asarray([own.get(label, pipe.cfg["threshold"]) for label in pipe.labels])
-
-
-def decode(
-    data: Collected, scores: np.ndarray, thresholds: np.ndarray, cfg: Mapping[str, Any]
-) -> np.ndarray:
-    """Which spans a component writes. Shape (n,), bool.
-
-    thresholds (ndarray): Of each label. Shape (n_labels,).
-    """
-    kept: np.ndarray = scores >= thresholds[data.labels]
-    if not _compete(cfg):
-        return kept
-    rows = np.flatnonzero(kept)
-    kept = np.zeros(len(scores), dtype=bool)
-    # Spans come document by document.
-    for own in np.split(rows, np.flatnonzero(np.diff(data.docs[rows])) + 1):
-        best = select_best(data.offsets[own], scores[own], cfg[OVERLAP], cfg.get(TOP_K))
-        kept[own[best]] = True
-    return kept
-
-
-Curves: TypeAlias = dict[int | None, tuple[np.ndarray, kernel.Counts]]
-
-
-def count_by_label(
-    data: Collected, scores: np.ndarray, cfg: Mapping[str, Any], lowest: float
-) -> Curves:
-    """Thresholds and what they keep, for each label's index, and None for all labels together.
-
-    Where spans compete, by an overlap policy or for `top_k` places, a threshold decides which ones
-    win too: the set of spans without overlap with the highest sum may hold other spans when more
-    are let in. So each threshold is decoded, the same for all labels.
-    """
-    groups: dict[int | None, np.ndarray] = {None: np.ones(len(scores), dtype=bool)}
-    groups |= {i: data.labels == i for i in range(data.gold.shape[1])}
-    gold: dict[int | None, np.ndarray] = {None: data.gold.sum(axis=1)}
-    gold |= dict(enumerate(data.gold.T))
-    if not _compete(cfg):
-        found: Curves = {}
-        for i, own in groups.items():
-            grid = kernel.threshold_grid(scores[own], lowest, N_THRESHOLDS)
-            counts = kernel.count_kept(grid, scores[own], data.right[own], data.docs[own], gold[i])
-            found[i] = (grid, counts)
-        return found
-    grid = kernel.threshold_grid(scores, lowest, N_COMPETING_THRESHOLDS)
-    same = np.ones(data.gold.shape[1])
-    kept = np.stack([decode(data, scores, threshold * same, cfg) for threshold in grid])
-
-    def count(mask: np.ndarray) -> np.ndarray:
-        return np.stack([np.bincount(data.docs[row], minlength=len(data.gold)) for row in mask])
-
-    return {
-        i: (
-            grid,
-            kernel.Counts(
-                count(kept & own & data.right).astype(float),
-                count(kept & own).astype(float),
-                gold[i].astype(float),
-            ),
-        )
-        for i, own in groups.items()
-    }
-
-
-def cross_fit(data: Collected, method: str, seed: int) -> np.ndarray:
-    """Mapped scores, each by a map fitted to the half of the documents it is not from."""
-    n_docs = len(data.gold)
-    half = np.random.default_rng(seed).permutation(n_docs) % 2
-    scores = np.zeros_like(data.scores)
-    for side in (0, 1):
-        own = half[data.docs] == side
-        score_map = kernel.fit_score_map(data.scores[~own], data.right[~own], method)
-        scores[own] = kernel.apply_score_map(score_map, data.scores[own])
-    return scores
-
-
-def _compete(cfg: Mapping[str, Any]) -> bool:
-    return cfg.get(OVERLAP, "any") != "any" or cfg.get(TOP_K) is not None
 
 
 def _lowest(pipe: Any) -> float:
@@ -341,28 +214,74 @@ def _open(pipe: Any) -> Iterator[None]:
         pipe.cfg.update(before)
 
 
-def _collect_examples(
-    nlp: Language, gold: Sequence[Doc], name: str, progress: bool
-) -> list[Example]:
+def _check_gold(gold: Sequence[Doc], name: str, pipe: Any) -> Report:
+    """Look for what gold a component could be compared with.
+
+    RETURNS (Report): What does not count: number of "documents" without the key, and number of gold
+        spans of each of the "labels" that the component does not know.
+    RAISES (DataError): There is no document, none with its key, or no gold span of its labels.
+    """
+    key = pipe.key
+    if not gold:
+        raise DataError(
+            f"The data has no documents, expected some with gold spans in doc.spans[{key!r}]. Give "
+            "data that the pipeline was not trained on."
+        )
+    annotated = [doc for doc in gold if key in doc.spans]
+    if not annotated:
+        there = sorted({own for doc in gold for own in doc.spans})
+        raise DataError(
+            f"The data has no doc.spans[{key!r}], which {name!r} writes, only "
+            f"{there or 'no keys at all'}. Give data with this key, or convert with --spans-key."
+        )
+    counts = Counter(span.label_ for doc in annotated for span in doc.spans[key])
+    if not {*counts} & {*pipe.labels}:
+        raise DataError(
+            f"The data has no gold spans in doc.spans[{key!r}] of the labels of {name!r}, "
+            f"{list(pipe.labels)}: it has {dict(counts) or 'no spans at all'}. Give data that is "
+            "annotated like what it was trained on."
+        )
+    unknown = {label: n for label, n in sorted(counts.items()) if label not in pipe.labels}
+    return {"documents": len(gold) - len(annotated), "labels": unknown}
+
+
+def _collect(nlp: Language, gold: Sequence[Doc], name: str, progress: bool) -> Collected:
+    """Run a component, with all settings open, on what has its key.
+
+    RAISES (DataError): It finds nothing.
+    """
+    pipe: Any = nlp.get_pipe(name)
+    gold = [doc for doc in gold if pipe.key in doc.spans]
     # What comes after it has no say.
     enabled = nlp.pipe_names[: nlp.pipe_names.index(name) + 1]
-    with nlp.select_pipes(enable=enabled), _open(nlp.get_pipe(name)):
+    with nlp.select_pipes(enable=enabled), _open(pipe):
         silent = None if progress else True
         docs = tqdm(predict(nlp, gold), total=len(gold), unit=" docs", leave=False, disable=silent)
-        return [Example(*pair) for pair in zip(docs, gold, strict=True)]
-
-
-def _check_collected(data: Collected, name: str, key: str) -> None:
-    if not data.gold.sum():
-        raise DataError(
-            f"The data has no gold spans in doc.spans[{key!r}] of the labels of {name!r}, expected "
-            "some to compare with. Give data with this key, or convert with --spans-key."
-        )
+        examples = [Example(*pair) for pair in zip(docs, gold, strict=True)]
+    data = collect(examples, pipe.key, pipe.labels)
     if not data.right.any():
         raise DataError(
             f"{name!r} finds none of the {int(data.gold.sum())} gold spans at any threshold: there "
             "is nothing to fit. Train it for longer, or give data like what it was trained on."
         )
+    return data
+
+
+def _choose_thresholds(
+    data: Collected, scores: np.ndarray, pipe: Any, goal: Goal, min_gold: int
+) -> tuple[Report, dict[str, Report]]:
+    """A threshold for all labels together, and one for each label with enough gold."""
+    score_map = pipe.cfg.get(SCORE_MAP)
+    lowest = float(kernel.apply_score_map(score_map, np.asarray([_lowest(pipe)], "f"))[0])
+    curves = count_by_label(data, scores, pipe.cfg, lowest)
+    overall = _choose(*curves[None], goal)
+    labels = {label: _choose(*curves[i], goal) for i, label in enumerate(pipe.labels)}
+    has_own = LABEL_THRESHOLDS in pipe.cfg
+    for row in labels.values():
+        if not has_own or row["gold"] < min_gold:
+            row.update(dict.fromkeys(MEASURED), threshold=overall["threshold"], own=False)
+            row["note"] = f"fewer than {min_gold} gold spans" if has_own else ""
+    return overall, labels
 
 
 def _as_stored(data: Any) -> Any:
@@ -405,6 +324,10 @@ def _choose(grid: np.ndarray, counts: kernel.Counts, goal: Goal) -> Report:
     }
 
 
-def _strict(data: Collected, kept: np.ndarray) -> Report:
+def _describe(
+    data: Collected, kept: np.ndarray, scores: np.ndarray, measured: np.ndarray
+) -> Report:
+    """Strict scores of the spans that are kept, and the calibration error of those `measured`."""
     right = int((kept & data.right).sum())
-    return precision_recall_f(right, int(kept.sum()), right, int(data.gold.sum())) or {}
+    strict = precision_recall_f(right, int(kept.sum()), right, int(data.gold.sum())) or {}
+    return {**strict, "ece": kernel.calibration_error(scores[measured], data.right[measured])}

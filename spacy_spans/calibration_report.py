@@ -35,7 +35,20 @@ def format_report(report: Report) -> str:
         parts.append("Its scores stay as they are: only a component of this package can map them.")
     elif score_map["method"] == "temperature":
         parts.append(f"Temperature: {score_map['temperature']:.3f}")
+    parts += _list_left_out(report)
     return "\n\n".join(parts)
+
+
+def _list_left_out(report: Report) -> list[str]:
+    """A paragraph for each kind of data that did not count."""
+    documents, labels = report["left_out"]["documents"], report["left_out"]["labels"]
+    parts = []
+    if documents:
+        parts.append(f"Documents without doc.spans[{report['spans_key']!r}], left out: {documents}")
+    if labels:
+        counts = ", ".join(f"{printable(label)} {n}" for label, n in labels.items())
+        parts.append(f"Gold spans of labels that the component does not know, left out: {counts}")
+    return parts
 
 
 def plot_reliability(report: Report, path: Path, image_format: str = "png") -> None:

@@ -6,22 +6,11 @@ import numpy as np
 import pytest
 import spacy
 import srsly
-from spacy.tokens import Doc, Span, SpanGroup
 
-from spacy_spans.calibration import (
-    MIN_GOLD,
-    Collected,
-    Goal,
-    calibrate,
-    collect,
-    count_by_label,
-    cross_fit,
-    decode,
-    thresholds_of,
-)
+from spacy_spans.calibration import MIN_GOLD, Goal, calibrate
 from spacy_spans.calibration_report import format_report
 from spacy_spans.errors import DataError, SettingsError
-from spacy_spans.kernels.calibration import apply_score_map, calibration_error
+from spacy_spans.kernels.calibration import apply_score_map
 
 from .pipeline import (
     DATA,
@@ -163,104 +152,6 @@ def test_softmax_keeps_one_label_for_a_span():
         assert len({*offsets}) == len(offsets)
 
 
-# Spans that compete
-
-POLICIES = [
-    {"overlap": "any"},
-    {"overlap": "nested"},
-    {"overlap": "flat"},
-    {"overlap": "flat", "top_k": 1},
-    {"overlap": "any", "top_k": 2},
-]
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_spans_are_decoded_as_the_component_does(policy):
-    nlp = make_trained(steps=12)
-    pipe = nlp.get_pipe("span_enumerator")
-
-    def read(**settings):
-        pipe.cfg.update(settings)
-        examples = make_examples(nlp, DATA)
-        for example in examples:
-            nlp(example.predicted)
-        return collect(examples, "sc", pipe.labels)
-
-    everything = read(threshold=0.01, overlap="any", top_k=None)
-    labels = {"SKILL": 0.1, "DUTY": 0.4}
-    for threshold, own in ((0.02, {}), (0.3, {}), (0.2, labels), (1.0, {})):
-        written = read(threshold=threshold, label_thresholds=own, **policy)
-        kept = decode(everything, everything.scores, thresholds_of(pipe), pipe.cfg)
-        for mine, its in zip(everything[:5], written[:5], strict=True):
-            assert mine[kept] == pytest.approx(its)
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_counts_of_each_threshold_are_those_of_decoding_at_it(policy):
-    rng = np.random.default_rng(0)
-    n = 40
-    starts = rng.integers(0, 8, n)
-    data = Collected(
-        docs=np.sort(rng.integers(0, 3, n)),
-        labels=rng.integers(0, 2, n),
-        offsets=np.column_stack([starts, starts + rng.integers(1, 5, n)]).astype("i"),
-        scores=rng.uniform(0.01, 1, n).astype("f"),
-        right=rng.uniform(size=n) < 0.4,
-        gold=np.asarray([[4, 3], [2, 0], [5, 5]]),
-    )
-    curves = count_by_label(data, data.scores, policy, 0.01)
-    assert set(curves) == {None, 0, 1}
-    for label, (grid, counts) in curves.items():
-        own = data.labels == label if label is not None else np.ones(n, bool)
-        for row, threshold in enumerate(grid):
-            kept = own & decode(data, data.scores, np.full(2, threshold), policy)
-            for doc in range(3):
-                assert counts.kept[row, doc] == (kept & (data.docs == doc)).sum()
-                assert counts.right[row, doc] == (kept & data.right & (data.docs == doc)).sum()
-        assert counts.gold.sum() == (
-            data.gold.sum() if label is None else data.gold[:, label].sum()
-        )
-
-
-def test_a_lower_threshold_can_change_what_wins_without_overlap():
-    """Two weak spans together beat a strong one over both."""
-    offsets = np.asarray([[0, 4], [0, 2], [2, 4]], "i")
-    scores = np.asarray([0.8, 0.45, 0.44], "f")
-    zeros = np.zeros(3, dtype=int)
-    data = Collected(
-        zeros, zeros, offsets, scores, np.asarray([True, False, False]), np.ones((1, 1))
-    )
-    assert decode(data, scores, np.asarray([0.5]), {"overlap": "flat"}).tolist() == [
-        True,
-        False,
-        False,
-    ]
-    assert decode(data, scores, np.asarray([0.1]), {"overlap": "flat"}).tolist() == [
-        False,
-        True,
-        True,
-    ]
-    grid, counts = count_by_label(data, scores, {"overlap": "flat"}, 0.1)[None]
-    assert grid == pytest.approx([0.1, 0.445, 0.625])
-    assert counts.right.sum(axis=1).tolist() == [0, 1, 1]
-
-
-def test_halves_are_mapped_by_each_other():
-    rng = np.random.default_rng(0)
-    n = 2000
-    scores = rng.uniform(0.05, 0.95, n).astype("f")
-    right = rng.uniform(size=n) < scores**2
-    docs = np.arange(n) // 10
-    zeros = np.zeros(n, dtype=int)
-    data = Collected(docs, zeros, np.zeros((n, 2), "i"), scores, right, np.ones((200, 1)))
-    for method in ("temperature", "isotonic"):
-        mapped = cross_fit(data, method, seed=0)
-        assert mapped.shape == scores.shape
-        assert (mapped > 0).all()
-    assert calibration_error(scores, right) > 0.1
-    assert calibration_error(cross_fit(data, "isotonic", seed=0), right) < 0.04
-
-
 # Stock components, and what cannot be done
 
 
@@ -289,46 +180,93 @@ def test_pipelines_without_such_a_component_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("goal", "method", "message"),
+    ("goal", "settings", "message"),
     [
-        (Goal("accuracy"), "isotonic", "Got metric = 'accuracy'"),
-        (Goal(), "platt", "Got method = 'platt'"),
-        (Goal(beta=0), "isotonic", "Got beta = 0"),
-        (Goal(at=0.9), "isotonic", "metric = 'f' and at = 0.9"),
-        (Goal("precision_at_recall"), "isotonic", "and at = None"),
-        (Goal("precision_at_recall", at=90), "isotonic", "Got at = 90"),
-        (Goal(n_samples=0), "isotonic", "Got n_samples = 0"),
+        (Goal("accuracy"), {}, r"Got metric = 'accuracy'\. Expected one of \('f', 'prec"),
+        (Goal(), {"method": "platt"}, r"Got method = 'platt'\. Expected one of \('temp"),
+        (Goal(beta=0), {}, r"Got beta = 0\. Expected a number above 0: with 1 precision and"),
+        (Goal(beta=-1), {}, "Got beta = -1"),
+        (Goal(beta=float("nan")), {}, "Got beta = nan"),
+        (Goal(beta=float("inf")), {}, "Got beta = inf"),
+        (Goal(at=0.9), {}, r"metric = 'f' and at = 0\.9\. Expected at, from 0 to 1, with"),
+        (Goal("precision_at_recall"), {}, "and at = None"),
+        (Goal("precision_at_recall", at=90), {}, r"Got at = 90\. Expected 0 to 1: 0\.9 stands"),
+        (Goal("recall_at_precision", at=-0.1), {}, "Got at = -0.1"),
+        (Goal("recall_at_precision", at=float("nan")), {}, "Got at = nan"),
+        (Goal(n_samples=0), {}, r"Got n_samples = 0\. Expected 1 or more"),
+        (Goal(seed=-1), {}, r"Got seed = -1\. Expected 0 or more"),
+        (Goal(), {"min_gold": 0}, r"Got min_gold = 0\. Expected 1 or more"),
     ],
 )
-def test_settings_out_of_range(goal, method, message):
-    nlp = make_nlp()
+def test_settings_out_of_range(goal, settings, message):
     with pytest.raises(SettingsError, match=message):
-        calibrate(nlp, [], goal=goal, method=method)
+        calibrate(make_nlp(), [], goal=goal, **settings)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return make_trained(steps=30)
 
 
 @pytest.mark.parametrize(
     ("data", "key", "message"),
     [
-        ([], "sc", "no gold spans"),
-        ([("", []), ("We pay well", [])], "sc", "no gold spans"),
-        (DATA, "other", r"no gold spans in doc\.spans\['sc'\]"),
-        ([("We pay well", [(0, 1, "UNKNOWN")])], "sc", "no gold spans"),
+        ([], "sc", r"has no documents, expected some .* Give data that the pipeline was not"),
+        ([("", []), ("We pay well", [])], "sc", "of the labels of .* it has no spans at all"),
+        (DATA, "other", r"has no doc\.spans\['sc'\], .* only \['other'\]\. Give data with this"),
+        ([("a", [(0, 1, "NEW")])], "sc", r"'SKILL'\]: it has {'NEW': 1}\. Give data that is"),
         ([("write clean", [(0, 2, "KNOWLEDGE")])], "sc", "finds none of the 1 gold spans"),
     ],
 )
-def test_data_that_teaches_nothing_changes_nothing(data, key, message):
-    nlp = make_trained(steps=30)
-    before = dict(nlp.get_pipe("span_enumerator").cfg)
-    gold = [make_example(nlp, text, spans, key).reference for text, spans in data]
+def test_data_that_teaches_nothing_changes_nothing(trained, data, key, message):
+    before = dict(trained.get_pipe("span_enumerator").cfg)
+    gold = [make_example(trained, text, spans, key).reference for text, spans in data]
     with pytest.raises(DataError, match=message):
-        calibrate(nlp, gold, goal=QUICK)
-    assert nlp.get_pipe("span_enumerator").cfg == before
+        calibrate(trained, gold, goal=QUICK)
+    assert trained.get_pipe("span_enumerator").cfg == before
 
 
-def test_spans_without_scores_are_an_error():
-    nlp = make_nlp()
-    example = make_example(nlp, "We pay well", [(0, 1, "DUTY")])
-    predicted: Doc = example.predicted
-    predicted.spans["sc"] = SpanGroup(predicted, name="sc", spans=[Span(predicted, 0, 1, "DUTY")])
-    with pytest.raises(DataError, match="without attrs"):
-        collect([example], "sc", LABELS)
+def test_documents_without_any_key_are_named(trained):
+    with pytest.raises(DataError, match=r"has no doc\.spans\['sc'\].* only no keys at all"):
+        calibrate(trained, [trained.make_doc("We pay well")], goal=QUICK)
+
+
+def test_what_does_not_count_is_counted():
+    nlp = make_trained(steps=30)
+    data = [*DATA, ("x y", [(0, 1, "NEW"), (1, 2, "NEW"), (0, 2, "SKILL")])]
+    gold = [*gold_of(nlp, data), nlp.make_doc("no key"), nlp.make_doc("")]
+    report = calibrate(nlp, gold, goal=QUICK)
+    assert report["documents"] == len(data)
+    assert report["left_out"] == {"documents": 2, "labels": {"NEW": 2}}
+    assert report["threshold"]["gold"] == sum(len(spans) for _, spans in DATA) + 1
+    text = format_report(report)
+    assert "Documents without doc.spans['sc'], left out: 2" in text
+    assert "labels that the component does not know, left out: NEW 2" in text
+    everything = calibrate(nlp, gold_of(nlp, DATA), goal=QUICK)
+    assert everything["left_out"] == {"documents": 0, "labels": {}}
+    assert "left out" not in format_report(everything)
+
+
+def test_a_label_without_gold_takes_the_threshold_of_all():
+    nlp = make_trained(steps=30)
+    data = [(text, [span for span in spans if span[2] != "DUTY"]) for text, spans in DATA]
+    report = calibrate(nlp, gold_of(nlp, data), goal=QUICK, min_gold=1)
+    row = report["labels"]["DUTY"]
+    assert (row["gold"], row["own"], row["value"]) == (0, False, None)
+    assert row["threshold"] == report["threshold"]["threshold"]
+    assert row["note"] == "fewer than 1 gold spans"
+    assert {*nlp.get_pipe("span_enumerator").cfg["label_thresholds"]} == {"KNOWLEDGE", "SKILL"}
+
+
+def test_a_recall_out_of_reach_is_reported():
+    nlp = make_trained(steps=30)
+    # Longer than any candidate.
+    data = [*DATA, ("a b c d e f g h i j", [(0, 10, "SKILL")])]
+    nearest = Goal("precision_at_recall", at=1.0, n_samples=5)
+    report = calibrate(nlp, gold_of(nlp, data), goal=nearest)
+    assert not report["threshold"]["reached"]
+    assert report["threshold"]["recall"] == pytest.approx(7 / 8)
+    assert "not reached" in format_report(report)
+    report = calibrate(nlp, gold_of(nlp, DATA), goal=nearest)
+    assert report["threshold"]["reached"]
+    assert "not reached" not in format_report(report)

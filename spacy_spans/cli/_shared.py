@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeAlias
 
 import typer
 from wasabi.printer import Printer
@@ -16,7 +16,21 @@ from wasabi.util import ICONS
 from spacy_spans.errors import SpansError
 from spacy_spans.keys import printable
 
-# Options that several commands have.
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Doc
+
+# Arguments and options that several commands have.
+TrainedPath: TypeAlias = Annotated[Path, typer.Argument(help="Folder of a trained pipeline")]
+HeldOutPath: TypeAlias = Annotated[
+    Path, typer.Argument(help="Gold it was not trained on: a .spacy file, or a folder")
+]
+NewPath: TypeAlias = Annotated[
+    Path, typer.Option("--output", "-o", help="Folder for the pipeline that comes out")
+]
+ComponentName: TypeAlias = Annotated[
+    str | None, typer.Option("--name", "-n", help="The component, where there are several")
+]
 JsonPath: TypeAlias = Annotated[
     Path | None, typer.Option("--json", help="Also write the report to this file, as JSON")
 ]
@@ -57,6 +71,37 @@ def exit_on_error(title: str) -> Iterator[Printer]:
         if not isinstance(error, BrokenPipeError):
             typer.echo(f"Cannot print: {error.strerror}", err=True)
         raise typer.Exit(1) from None
+
+
+def load_with_gold(
+    pipeline: Path,
+    data: Path,
+    *,
+    output: Path,
+    json_path: Path | None,
+    gpu_id: int,
+    code: Path | None,
+) -> tuple["Language", "list[Doc]"]:
+    """What a command needs that makes another pipeline of a trained one.
+
+    output, json_path (Path): Checked before anything is loaded.
+    gpu_id, code: As for `runtime.use_gpu` and `runtime.import_code`.
+    RETURNS (tuple): The pipeline, and all documents of the data.
+    RAISES (SpansError): Something cannot be read, or will not be written.
+    """
+    from spacy_spans.files import check_folder_writable, check_writable
+    from spacy_spans.pipelines import load_pipeline
+    from spacy_spans.readers import read_docbin
+    from spacy_spans.runtime import import_code, use_gpu
+
+    inputs = [pipeline, data, *([code] if code else [])]
+    check_folder_writable(output, inputs=inputs)
+    if json_path is not None:
+        check_writable(json_path, inputs=inputs, others=[output])
+    use_gpu(gpu_id)
+    import_code(code)
+    nlp = load_pipeline(pipeline)
+    return nlp, list(read_docbin(data, nlp.vocab))
 
 
 def split_list(value: str | None) -> tuple[str, ...]:

@@ -1,30 +1,32 @@
 """`python -m spacy spans calibrate`: a thin shell over spacy_spans.calibration."""
 
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from spacy_spans.cli._shared import CodePath, GpuId, JsonPath, exit_on_error
-from spacy_spans.files import check_folder_writable, check_writable, replacing_folder, write_json
-from spacy_spans.runtime import import_code, use_gpu
+from spacy_spans.cli._shared import (
+    CodePath,
+    ComponentName,
+    GpuId,
+    HeldOutPath,
+    JsonPath,
+    NewPath,
+    TrainedPath,
+    exit_on_error,
+    load_with_gold,
+)
+from spacy_spans.files import replacing_folder, write_json
 
 # In the folder of the pipeline.
 FOLDER, REPORT = "calibration", "report.json"
 
 
 def calibrate_cli(
-    pipeline: Annotated[Path, typer.Argument(help="Folder of a trained pipeline")],
-    data: Annotated[
-        Path, typer.Argument(help="Gold it was not trained on: a .spacy file, or a folder")
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for the calibrated pipeline")
-    ],
-    name: Annotated[
-        str | None, typer.Option("--name", "-n", help="The component, where there are several")
-    ] = None,
+    pipeline: TrainedPath,
+    data: HeldOutPath,
+    output: NewPath,
+    name: ComponentName = None,
     method: Annotated[
         str, typer.Option(help="How scores are mapped: isotonic, or with little data temperature")
     ] = "isotonic",
@@ -54,26 +56,15 @@ def calibrate_cli(
     plots, are written to the folder calibration of the new pipeline.
     """
     with exit_on_error("Cannot calibrate") as msg:
-        from spacy_spans import calibration, calibration_report, pipelines
-        from spacy_spans.readers import read_docbin
+        from spacy_spans import calibration, calibration_report
 
         goal = calibration.Goal(metric, beta, at, samples, seed)
-        calibration.check_goal(goal, method)
-        inputs = [pipeline, data, *([code] if code else [])]
-        check_folder_writable(output, inputs=inputs)
-        if json_path is not None:
-            check_writable(json_path, inputs=inputs)
-        use_gpu(gpu_id)
-        import_code(code)
-        nlp = pipelines.load_pipeline(pipeline)
+        calibration.check_goal(goal, method, min_gold)
+        nlp, gold = load_with_gold(
+            pipeline, data, output=output, json_path=json_path, gpu_id=gpu_id, code=code
+        )
         report = calibration.calibrate(
-            nlp,
-            list(read_docbin(data, nlp.vocab)),
-            name=name,
-            method=method,
-            goal=goal,
-            min_gold=min_gold,
-            progress=True,
+            nlp, gold, name=name, method=method, goal=goal, min_gold=min_gold, progress=True
         )
         report = {"pipeline": str(pipeline), "data": str(data), **report}
         draws = find_spec("matplotlib") is not None

@@ -26,6 +26,10 @@ def trained(tmp_path_factory):
         doc.spans["sc"] = [spacy.tokens.Span(doc, *span[:3]) for span in spans]
         docs.append(doc)
     DocBin(docs=docs).to_disk(folder / "dev.spacy")
+    DocBin().to_disk(folder / "empty.spacy")
+    for doc in docs:
+        doc.spans["other"] = doc.spans.pop("sc")
+    DocBin(docs=docs).to_disk(folder / "other.spacy")
     spacy.blank("en").to_disk(folder / "blank")
     return folder
 
@@ -59,18 +63,54 @@ def test_fits_shows_and_saves(trained, tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("blank", "--output", "out"), "span_enumerator"),
-        (("trained", "--output", "out", "--metric", "no"), "precision_at_recall"),
-        (("trained", "--output", "out", "--metric", "precision_at_recall"), "at"),
-        (("trained", "--output", "out", "--method", "no"), "isotonic"),
-        (("trained", "--output", "out", "--beta", "0"), "beta"),
-        (("missing", "--output", "out"), "no config.cfg"),
+        (("blank",), "Name one of them, or train a span_enumerator"),
+        (("trained", "--name", "no"), "Got the component 'no'"),
+        (("trained", "--metric", "no"), "precision_at_recall"),
+        (("trained", "--metric", "precision_at_recall"), "Expected at, from 0 to 1"),
+        (("trained", "--metric", "precision_at_recall", "--at", "90"), "Got at = 90.0"),
+        (("trained", "--at", "0.9"), 'and none with "f"'),
+        (("trained", "--method", "no"), "isotonic"),
+        (("trained", "--beta", "0"), "Got beta = 0"),
+        (("trained", "--beta", "nan"), "Got beta = nan"),
+        (("missing",), "no config.cfg"),
     ],
 )
 def test_what_cannot_be_done_is_an_error_and_leaves_nothing(trained, tmp_path, args, message):
     pipeline, *options = args
-    options = [tmp_path / "out" if option == "out" else option for option in options]
-    result = run(trained / pipeline, trained / "dev.spacy", *options)
+    result = run(trained / pipeline, trained / "dev.spacy", "--output", tmp_path / "out", *options)
     assert result.exit_code == 1, result.output
     assert message in " ".join(result.output.split())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("empty.spacy", "The data has no documents"),
+        ("other.spacy", "The data has no doc.spans['sc'], which 'span_enumerator' writes, only"),
+        ("none.spacy", "does not exist"),
+        ("trained/meta.json", "is not a .spacy file, or is damaged"),
+    ],
+)
+def test_data_that_do_not_fit_are_an_error_and_leave_nothing(trained, tmp_path, data, message):
+    result = run(trained / "trained", trained / data, "--output", tmp_path / "out")
+    assert result.exit_code == 1, result.output
+    assert message in " ".join(result.output.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("output", "json_path", "message"),
+    [
+        ("trained", "out.json", "is, holds or lies inside of the input"),
+        ("dev.spacy", "out.json", "is a file, expected a folder"),
+        ("out", "out", "are the same file, expected two"),
+    ],
+)
+def test_outputs_are_checked_before_anything_is_loaded(trained, output, json_path, message):
+    before = sorted(trained.rglob("*"))
+    paths = (trained / output, "--json", trained / json_path)
+    result = run(trained / "trained", trained / "none.spacy", "--output", *paths)
+    assert result.exit_code == 1, result.output
+    assert message in " ".join(result.output.split())
+    assert sorted(trained.rglob("*")) == before

@@ -15,19 +15,20 @@ from ..pipeline.test_token_pruner import RECALL, SPARSE, TEXTS, kept, make_nlp
 pytestmark = pytest.mark.installed
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("calibrate_pruner")
     docs = [eg.reference for eg in make_examples(spacy.blank("en"), SPARSE) if len(eg.reference)]
-    DocBin(docs=docs).to_disk(tmp_path / "data.spacy")
+    DocBin(docs=docs).to_disk(folder / "data.spacy")
     for name, policy in (("target", {"policy": RECALL}), ("plain", {})):
         nlp, _ = make_nlp(**policy)
         train(nlp, make_examples(nlp, SPARSE), steps=60)
-        nlp.to_disk(tmp_path / name)
-    return tmp_path
+        nlp.to_disk(folder / name)
+    return folder
 
 
 def run(folder, *args):
-    paths = [str(folder / arg) if "." in arg or arg.isalpha() else arg for arg in args]
+    paths = [str(folder / arg) if "." in arg or arg.isalnum() else arg for arg in args]
     return CliRunner().invoke(app, ["spans", "calibrate-pruner", *paths])
 
 
@@ -45,12 +46,13 @@ def test_fits_shows_and_saves(folder):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("plain", "data.spacy", "--output", "out"), "recall_target_policy"),
+        (("plain", "data.spacy", "--output", "out2"), "recall_target_policy"),
         (("target", "data.spacy", "--output", "target"), "inside of the input"),
-        (("target", "data.spacy", "--output", "out", "--name", "-"), "['token_pruner']"),
+        (("target", "data.spacy", "--output", "out2", "--name", "-"), "['token_pruner']"),
     ],
 )
 def test_what_cannot_be_done_is_an_error(folder, args, message):
     result = run(folder, *args)
     assert result.exit_code == 1
     assert message in " ".join(result.output.split())
+    assert not (folder / "out2").exists()
