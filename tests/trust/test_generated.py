@@ -3,12 +3,16 @@
 import json
 import math
 import re
+import unicodedata
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
+import spacy
 from spacy.tokens import Doc, DocBin
 from spacy.vocab import Vocab
+from srsly import msgpack_decoders, msgpack_encoders
 from thinc.api import Adam
 
 from spacy_spans.errors import SpansWarning
@@ -18,6 +22,8 @@ from .. import reference_tags
 from ..pipeline import scored
 from . import (
     LABELS,
+    MAX_PIECES,
+    N_DENSE_SPANS,
     gold_of,
     make_dense_example,
     make_examples,
@@ -29,8 +35,8 @@ from . import (
 pytestmark = pytest.mark.slow
 
 N_DOCS = 2000
-# Documents that are trained on, and that single calls run on; the dense one comes on top.
-N_LEARNED, N_SINGLE = 320, 200
+# Documents that are trained on, and that a threshold is chosen by; the dense one comes on top.
+N_LEARNED, N_SAMPLE_DOCS = 320, 200
 # Of each component: what it writes, and labels it may give.
 KEYS = {
     "span_enumerator": {"sc": LABELS},
@@ -79,7 +85,7 @@ class Trained:
             return 0.5, 0
         pipe = self.nlp.get_pipe(self.nlp.pipe_names[-1])
         pipe.cfg["threshold"] = 0.0
-        docs = self.nlp.pipe(self.texts[:N_SINGLE], batch_size=64)
+        docs = self.nlp.pipe(self.texts[:N_SAMPLE_DOCS], batch_size=64)
         scores = [score for doc in docs for score in doc.spans["sc"].attrs["scores"]]
         n_sample = min(len(scores), 1000)
         pipe.cfg["threshold"] = float(np.sort(scores)[-n_sample])
@@ -107,6 +113,29 @@ def learns_spans(trained):
     return trained
 
 
+def test_documents_are_of_every_kind():
+    nlp = spacy.blank("en")
+    docs = [nlp(text) for text in make_texts(N_DOCS)]
+    tokens = [token.text for doc in docs for token in doc]
+    kinds = {
+        "no token": lambda doc: not len(doc),
+        "only white space": lambda doc: len(doc) and doc.text.isspace(),
+        "combining": lambda doc: any(map(unicodedata.combining, doc.text)),
+        "joined emoji": lambda doc: "\u200d" in doc.text and "👩" in doc.text,
+        "right to left": lambda doc: any(unicodedata.bidirectional(c) == "R" for c in doc.text),
+        "unassigned": lambda doc: any(unicodedata.category(c) == "Cn" for c in doc.text),
+    }
+    for name, is_kind in kinds.items():
+        assert sum(map(bool, map(is_kind, docs))) >= N_DOCS / 40, name
+    assert {ord(c) >> 16 for doc in docs for c in doc.text} == {*range(17)}
+    assert max(map(len, tokens)) >= 3000
+    assert sum(token.isdigit() and len(token) > MAX_PIECES for token in tokens) >= N_DOCS / 20
+    gold = make_dense_example(nlp).reference
+    assert len({(s.start, s.end, s.label) for s in gold.spans["sc"]}) == N_DENSE_SPANS > 2000
+    # Every token is in many of them.
+    assert len(gold) <= 150
+
+
 def test_training_goes_well(trained):
     assert trained.losses
     assert all(math.isfinite(loss) for loss in trained.losses.values())
@@ -130,14 +159,13 @@ def test_what_is_written_is_sound(trained):
     # Scores that are the threshold itself, all of one value at worst, may round to below it.
     assert n_spans > 0.9 * trained.n_sample
     # What pipe and single calls are compared by: one of ten documents has a span to differ in.
-    assert trained.n_sample > N_SINGLE / 10 or trained.name == "token_pruner"
+    assert trained.n_sample > N_SAMPLE_DOCS / 10 or trained.name == "token_pruner"
 
 
 def test_pipe_finds_what_single_calls_find(trained):
-    docs = [*trained.docs[:N_SINGLE], trained.docs[-1]]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*more than one window", SpansWarning)
-        for doc in docs:
+        for doc in trained.docs:
             other = trained.nlp(doc.text)
             for key in KEYS[trained.name]:
                 assert_same(doc, other, key, trained.threshold)
@@ -151,6 +179,16 @@ def assert_same(doc, other, key, threshold):
         assert here == pytest.approx(there, abs=ROUNDING), (doc.text, span)
 
 
+@pytest.fixture
+def looked_up_once(monkeypatch):
+    """srsly looks its functions up anew for every group of spans, among those of all packages that
+    are installed: that takes longer than all else.
+    """
+    for registry in (msgpack_encoders, msgpack_decoders):
+        monkeypatch.setattr(registry, "get_all", cache(registry.get_all))
+
+
+@pytest.mark.usefixtures("looked_up_once")
 def test_documents_survive_docbin(trained):
     stored = DocBin(docs=trained.docs).to_bytes()
     vocab = Vocab()
