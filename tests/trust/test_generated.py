@@ -158,6 +158,9 @@ def test_what_is_written_is_sound(trained):
             n_spans += len(group)
     # Scores that are the threshold itself, all of one value at worst, may round to below it.
     assert n_spans > 0.9 * trained.n_sample
+    if "kept_tokens" in KEYS[trained.name]:
+        n_kept = sum(len(span) for doc in trained.docs for span in doc.spans["kept_tokens"])
+        assert 0.1 < n_kept / sum(map(len, trained.docs)) < 0.9
     # What pipe and single calls are compared by: one of ten documents has a span to differ in.
     assert trained.n_sample > N_SAMPLE_DOCS / 10 or trained.name == "token_pruner"
 
