@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from spacy.tokens import Doc
 from spacy.training import Example
 
 from spacy_spans.errors import SpansError
@@ -12,18 +13,30 @@ from spacy_spans.keys import ENTITIES
 from spacy_spans.types import IntArray
 
 
+class Annotation(NamedTuple):
+    """A mention in a text.
+
+    text (str): Its fragments, with "…" between them.
+    start, end (int): Characters from the first to the last of all fragments.
+    """
+
+    text: str
+    label: str
+    start: int
+    end: int
+
+
 class GoldSpans(NamedTuple):
     """Gold spans of one example on its predicted tokens.
 
     offsets (ndarray): Half-open, without duplicates of the same label. Shape (n, 2), int32.
     labels (ndarray): Label indices. Shape (n,), int32.
-    misaligned (list): Text and label of gold spans whose ends fall inside predicted tokens, or
-        that hold no token.
+    misaligned (list): Gold spans whose ends fall inside predicted tokens, or that hold no token.
     """
 
     offsets: IntArray
     labels: IntArray
-    misaligned: list[tuple[str, str]]
+    misaligned: list[Annotation]
 
 
 class GoldMentions(NamedTuple):
@@ -32,17 +45,17 @@ class GoldMentions(NamedTuple):
     offsets (ndarray): Fragments, those of a mention in order. Shape (n, 2), int32.
     labels (ndarray): Label index of each fragment. Shape (n,), int32.
     mentions (ndarray): Mention of each fragment, counted from 0, ascending. Shape (n,), int32.
-    misaligned (list): Text and label of mentions left out because of the tokens.
-    moved (list): Text and label of mentions that are another on the predicted tokens: ends moved,
-        or fragments touch there and were joined.
+    misaligned (list): Mentions left out because of the tokens.
+    moved (list): Mentions that are another on the predicted tokens: ends moved, or fragments touch
+        there and were joined.
     n_merged (int): Mentions that are the same as another one on the predicted tokens.
     """
 
     offsets: IntArray
     labels: IntArray
     mentions: IntArray
-    misaligned: list[tuple[str, str]]
-    moved: list[tuple[str, str]]
+    misaligned: list[Annotation]
+    moved: list[Annotation]
     n_merged: int
 
 
@@ -80,8 +93,8 @@ def gold_mentions(
     )
     names = list(label_ids)
     kept: set[Any] = set()
-    misaligned: list[tuple[str, str]] = []
-    moved: list[tuple[str, str]] = []
+    misaligned: list[Annotation] = []
+    moved: list[Annotation] = []
     first = n_merged = 0
     for label, *spans in mentions:
         own = slice(first, first + len(spans))
@@ -93,8 +106,8 @@ def gold_mentions(
             n_merged += (label, *joined) in kept
             kept.add((label, *joined))
         if is_lost or not exact[own].all() or len(joined) < len(spans):
-            text = " … ".join(example.reference[start:end].text for start, end in spans)
-            (misaligned if is_lost else moved).append((text, names[label]))
+            annotation = annotation_of(example.reference, spans, names[label])
+            (misaligned if is_lost else moved).append(annotation)
     in_order = sorted(kept, key=lambda mention: (mention[1], mention))
     table = np.asarray(
         [
@@ -125,7 +138,7 @@ def gold_spans(example: Example, key: str, label_ids: Mapping[str, int]) -> Gold
     offsets[aligned], aligned[aligned], _ = _align(example, spans[aligned, :2], "strict")
     names = list(label_ids)
     misaligned = [
-        (example.reference[start:end].text, names[label])
+        annotation_of(example.reference, [(start, end)], names[label])
         for start, end, label in spans[~aligned].tolist()
     ]
     return GoldSpans(offsets[aligned], spans[aligned, 2], misaligned)
@@ -160,6 +173,14 @@ def is_annotated(example: Example, keys: Sequence[str]) -> bool:
         reference.has_annotation("ENT_IOB") if key == ENTITIES else key in reference.spans
         for key in keys
     )
+
+
+def annotation_of(doc: Doc, spans: Sequence[Sequence[int]], label: str) -> Annotation:
+    """spans (Sequence): Fragments in tokens, ordered by start; some may overlap."""
+    fragments = [doc[start:end] for start, end in spans]
+    text = " … ".join(span.text for span in fragments)
+    end = max(span.end_char for span in fragments)
+    return Annotation(text, label, fragments[0].start_char, end)
 
 
 def join_gold(gold: Sequence[GoldSpans], doc_lengths: Sequence[int]) -> tuple[IntArray, IntArray]:

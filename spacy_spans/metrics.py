@@ -218,7 +218,7 @@ def _count_overlap(example: Example, key: str, labels: Sequence[str]) -> np.ndar
         if span.end > span.start
     ]
     found = np.unique(np.asarray(rows, dtype=np.int64).reshape(-1, 3), axis=0)
-    misaligned = np.asarray([label_ids[label] for _, label in gold.misaligned], dtype=np.int64)
+    misaligned = np.asarray([label_ids[own.label] for own in gold.misaligned], dtype=np.int64)
 
     def per_label(ids: Ints, weights: np.ndarray | None = None) -> np.ndarray:
         return np.bincount(ids, weights, minlength=len(labels))

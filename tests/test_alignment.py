@@ -61,9 +61,21 @@ def aligned(gold):
     ]
 
 
+def named(annotations, example):
+    """Text and label of each, which stand where they say."""
+    for text, _, start, end in annotations:
+        fragments = text.split(" … ")
+        covered = example.reference.text[start:end]
+        assert covered.startswith(fragments[0])
+        assert covered.endswith(tuple(fragments))
+        assert len(fragments) > 1 or covered == text
+    return [(own.text, own.label) for own in annotations]
+
+
 def read(predicted, annotated, spans):
-    gold = gold_spans(make_example(predicted, annotated, spans), "sc", LABEL_IDS)
-    return aligned(gold), gold.misaligned
+    example = make_example(predicted, annotated, spans)
+    gold = gold_spans(example, "sc", LABEL_IDS)
+    return aligned(gold), named(gold.misaligned, example)
 
 
 WORDS = ["one ", "two ", "three ", "four"]
@@ -203,7 +215,7 @@ def test_random_segmentations_match_offsets_in_characters_and_spacy(predicted, a
         else:
             expected.append((*moved, label))
     assert sorted(aligned(gold)) == sorted(expected)
-    assert sorted(gold.misaligned) == sorted(lost)
+    assert sorted(named(gold.misaligned, example)) == sorted(lost)
 
     by_spacy = example.get_aligned_spans_y2x(example.reference.spans["sc"], allow_overlap=True)
     spacy_spans = [(span.start, span.end, span.label_) for span in by_spacy]
@@ -242,7 +254,7 @@ def mentions_of(gold):
 def read_mentions(predicted, annotated, spans, mode="strict"):
     example = make_example(predicted, annotated, spans)
     gold = gold_mentions(example, "sc", LABEL_IDS, mode)
-    return mentions_of(gold), gold.misaligned, gold.moved
+    return mentions_of(gold), named(gold.misaligned, example), named(gold.moved, example)
 
 
 LETTERS = [f"{letter} " for letter in "abcdefgh"]

@@ -1,20 +1,24 @@
 """Keys, labels, and gold that the configured components can never give."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import srsly
+from spacy.tokens import Doc
 from spacy.training import Example
 
 from spacy_spans.alignment import gold_spans
 from spacy_spans.debugging.findings import Section
 from spacy_spans.debugging.plan import Component
 from spacy_spans.errors import SpansError
+from spacy_spans.pipeline.gold_report import GoldReport, amount, shorten
 from spacy_spans.pipeline.listing import Listing
-from spacy_spans.pipeline.reach import Reach
+from spacy_spans.pipeline.reach import NO_CANDIDATE, Reach
 from spacy_spans.pipeline.tag_report import TagReport
+from spacy_spans.types import IntArray
 
 # What `spacy debug data` calls few, for stock components.
 FEW_EXAMPLES = 10
@@ -52,24 +56,25 @@ def _check_key(
     elif not groups:
         section.add(
             "error",
-            f"{where}, is in none of {len(examples):,} documents; they have "
-            f"{', '.join(map(repr, found)) or 'no key at all'}. Set spans_key to one of these, or "
-            "convert with --spans-key.",
+            f"{where}, is in none of {amount(len(examples), 'document')}; keys that are there: "
+            f"{', '.join(map(repr, found)) or 'none'}. Set spans_key to one of these, or convert "
+            "with --spans-key.",
         )
     elif not n_spans:
-        section.add("error", f"{where}, has no span in {len(groups):,} documents")
+        section.add("error", f"{where}, has no span in {amount(len(groups), 'document')}")
     elif len(groups) < len(examples):
         section.add(
             "warning",
-            f"{where}, is missing from {len(examples) - len(groups):,} of {len(examples):,} "
-            "documents, which teach and measure nothing. Those that are annotated and have no "
-            "span need an empty group.",
+            f"{where}, is missing from {len(examples) - len(groups):,} of "
+            f"{amount(len(examples), 'document')}, so that these teach and measure nothing. Those "
+            "that are annotated and have no span need an empty group.",
         )
     else:
         n_without = sum(not len(group) for group in groups)
         section.add(
             "good",
-            f"{where}: {n_spans:,} spans in {len(groups):,} documents, {n_without:,} without any",
+            f"{where}: {amount(n_spans, 'span')} in {amount(len(groups), 'document')}, "
+            f"{n_without:,} without any",
         )
 
 
@@ -141,7 +146,7 @@ def check_labels(
         if unseen:
             section.add("warning", f"no training example for {', '.join(map(repr, unseen))}")
     if not section.findings:
-        section.add("good", f"{len(names)} labels, the same on each side")
+        section.add("good", f"{amount(len(names), 'label')}, the same on each side")
     return section
 
 
@@ -180,7 +185,8 @@ def _list(counts: Mapping[str, int]) -> str:
 def check_reach(sides: Sides, component: Component) -> Section:
     """Gold that is no candidate, that tags cannot express, or that no token boundary meets.
 
-    Says what the component says at `initialize`, for the dev data as well.
+    Says what the component says at `initialize`, for the dev data as well, and in a table the
+    first of each label and reason.
     """
     section = Section(f"Gold that {component.name} can give")
     key = component.keys[0]
@@ -189,41 +195,74 @@ def check_reach(sides: Sides, component: Component) -> Section:
     if not labels:
         section.add("info", f"nothing to check: no span under {key!r}")
         return section
+    count = _count_tags if component.factory == "multispan_tagger" else _count_candidates
+    rows = []
     for side, examples in sides.items():
-        annotated = [e for e in examples if key in e.reference.spans]
-        if not annotated:
+        report = count(component, examples, labels)
+        if report.n_docs == report.n_docs_without_key:
             continue
-        report: Reach | TagReport
-        if component.factory == "multispan_tagger":
-            report, n_lost = _tag_report(component, annotated, labels)
-        else:
-            report, n_lost = _reach(component, annotated, labels)
-        lost = [m for m in report.messages(side, key) if "no training example for" not in m]
-        for message in lost:
+        messages = report.lost_messages(side, key)
+        for message in messages:
             section.add("warning", message)
-        if report.n_gold and n_lost >= report.n_gold:
+        if report.n_gold and report.n_lost >= report.n_gold:
             section.add(
-                "error", f"{side}: none of {report.n_gold:,} gold spans can be given: see above"
+                "error",
+                f"{side}: none of {amount(report.n_gold, 'gold span')} can be given: see above",
             )
-        elif not lost:
-            section.add("good", f"{side}: all of {report.n_gold:,} gold spans")
+        elif not messages:
+            section.add("good", f"{side}: all of {amount(report.n_gold, 'gold span')}")
         if isinstance(report, Reach) and report.n_candidates and report.n_tokens:
             per_1000 = 1000 * report.n_candidates / report.n_tokens
             section.add("info", f"{side}: {per_1000:,.0f} candidates per 1,000 tokens")
+        rows += [(side, *row) for row in _loss_rows(report)]
+    if rows:
+        section.table = [("side", "label", "lost", "because", "first", "document: characters")]
+        section.table += rows
     return section
 
 
-def _reach(
+def _loss_rows(report: GoldReport) -> list[tuple[str, ...]]:
+    """Label, number and reason of what is lost, text and place of the first."""
+    rows = []
+    for reason, losses in report.losses.items():
+        for label, n in losses.of_label.items():
+            number, first = losses.first_of_label[label]
+            place = f"{number}: {first.start} to {first.end}"
+            rows.append((label, f"{n:,}", reason, shorten(first.text, 30), place))
+    return sorted(rows)
+
+
+class StockReach(Reach):
+    """Of `spancat` and `spancat_singlelabel`."""
+
+    excluded_advice = (
+        "max_positive = 1 gives a span one label, and so does spancat_singlelabel; allow_overlap = "
+        "false keeps no two that share a token."
+    )
+
+
+def _count_candidates(
     component: Component, examples: Sequence[Example], labels: list[str]
-) -> tuple[Reach, int]:
-    pipe = component.pipe
-    # Stock components have no kept runs.
-    listing = getattr(pipe, "listing", None) or Listing(pipe.suggester, None)
+) -> Reach:
+    pipe: Any = component.pipe
+    if component.factory == "span_enumerator":
+        listing: Listing = pipe.listing
+        softmax, overlap = pipe.loss == "softmax", pipe.cfg["overlap"]
+        report = Reach(labels, softmax=softmax, overlap=overlap, explain=listing.explain)
+    else:
+        listing = Listing(pipe.suggester, None)
+        report = StockReach(
+            labels,
+            softmax=pipe.cfg["max_positive"] == 1,
+            overlap="any" if pipe.cfg["allow_overlap"] else "flat",
+            explain=partial(_explain_suggester, component.settings["suggester"], listing),
+        )
     ids = {label: i for i, label in enumerate(labels)}
-    report = Reach(labels)
     known = True
     for example in examples:
-        gold = gold_spans(example, component.keys[0], ids)
+        if component.keys[0] not in example.reference.spans:
+            report.add_without_key()
+            continue
         listed = None
         if known:
             try:
@@ -232,23 +271,41 @@ def _reach(
                 known = False
                 report.forget_candidates()
                 report.add_note(f"candidates are not known before training ({error})")
+        gold = gold_spans(example, component.keys[0], ids)
         report.add(example, gold, listed, band=listing.band)
-    return report, report.n_unreached + report.n_misaligned
+    return report
 
 
-def _tag_report(
-    component: Component, examples: Sequence[Example], labels: list[str]
-) -> tuple[TagReport, int]:
-    pipe = component.pipe
+def _explain_suggester(
+    settings: Mapping[str, Any], listing: Listing, offsets: IntArray, doc: Doc
+) -> list[str]:
+    """As `Listing.explain`; of a function that cannot be looked into, its settings are named."""
+    named = ", ".join(f"{name} = {value}" for name, value in settings.items() if name[0] != "@")
+    reasons = listing.explain(offsets, doc)
+    return [
+        f"not suggested with {named}" if named and reason == NO_CANDIDATE else reason
+        for reason in reasons
+    ]
+
+
+def _count_tags(component: Component, examples: Sequence[Example], labels: list[str]) -> TagReport:
+    pipe, key = component.pipe, component.keys[0]
     if not pipe.labels:
         # As at `initialize`: the layers of tags depend on labels and their overlaps.
         pipe.set_labels(examples, labels)
         pipe.set_layout(examples)
-    # Other labels than those of a trained component are an error of their own.
-    key, known = component.keys[0], {*pipe.labels}
-    examples = [e for e in examples if {s.label_ for s in e.reference.spans[key]} <= known]
-    report = pipe.new_report()
-    for _ in pipe.count_gold(report, examples):
+    report: TagReport = pipe.new_report()
+    known = [_without_unknown(example, key, {*pipe.labels}) for example in examples]
+    for _ in pipe.count_gold(report, known):
         pass
-    n_lost = report.lost_of_label.total() + report.n_misaligned
-    return report, n_lost + report.outside_limits_of_label.total()
+    return report
+
+
+def _without_unknown(example: Example, key: str, labels: Collection[str]) -> Example:
+    """Without spans of labels that a trained component lacks, which are an error of their own."""
+    group = example.reference.spans.get(key, ())
+    if all(span.label_ in labels for span in group):
+        return example
+    reference = example.reference.copy()
+    reference.spans[key] = [span for span in reference.spans[key] if span.label_ in labels]
+    return Example(example.predicted, reference)

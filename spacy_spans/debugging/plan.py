@@ -24,12 +24,14 @@ class Component:
     """One that learns from `doc.spans`.
 
     keys (list): Of doc.spans, that it learns from; one for those that label.
+    settings (Mapping): Its block of the config.
     """
 
     name: str
     factory: str
     pipe: Any
     keys: list[str]
+    settings: Mapping[str, Any]
 
     @property
     def labels_spans(self) -> bool:
@@ -81,7 +83,7 @@ def make_plan(
         config: Any = nlp.config.interpolate()
     else:
         nlp, config = _build(source, overrides or {})
-    components = [found for name in nlp.pipe_names if (found := _component(nlp, name))]
+    components = find_components(nlp)
     if not components:
         raise SettingsError(
             f"No component of {list(nlp.pipe_names)} learns spans. Expected one of these "
@@ -106,15 +108,20 @@ def _build(path: Path, overrides: Mapping[str, Any]) -> tuple[Language, Any]:
     return nlp, config
 
 
+def find_components(nlp: Language) -> list[Component]:
+    """Those that learn spans, in the order they run in."""
+    return [found for name in nlp.pipe_names if (found := _component(nlp, name))]
+
+
 def _component(nlp: Language, name: str) -> Component | None:
     factory = nlp.get_pipe_meta(name).factory
     pipe: Any = nlp.get_pipe(name)
+    settings = nlp.get_pipe_config(name)
     if factory in LABELLING or factory == "span_finder":
         key = pipe.key if hasattr(pipe, "key") else pipe.cfg["spans_key"]
-        return Component(name, factory, pipe, [key])
+        return Component(name, factory, pipe, [key], settings)
     if factory in UNLABELLED:
-        keys = nlp.get_pipe_config(name).get("spans_keys", ["sc"])
-        return Component(name, factory, pipe, list(keys))
+        return Component(name, factory, pipe, list(pipe.spans_keys), settings)
     return None
 
 

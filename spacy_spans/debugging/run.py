@@ -12,6 +12,7 @@ from spacy_spans.debugging.plan import Plan, read_examples
 from spacy_spans.debugging.truncation import check_truncation
 from spacy_spans.errors import SettingsError
 from spacy_spans.keys import printable
+from spacy_spans.pipeline.gold_report import amount
 
 
 def debug(plan: Plan, *, limit: int | None = None) -> list[Section]:
@@ -57,7 +58,8 @@ def _overview(plan: Plan, sides: gold.Sides) -> Section:
     section = Section("What is checked")
     for component in plan.components:
         section.add(
-            "info", f"{component.name} ({component.factory}), keys {', '.join(component.keys)}"
+            "info",
+            f"{component.name} ({component.factory}), learns from {', '.join(component.keys)}",
         )
     for side in ("train", "dev"):
         path = getattr(plan, side)
@@ -67,7 +69,7 @@ def _overview(plan: Plan, sides: gold.Sides) -> Section:
         n_tokens = sum(len(example.predicted) for example in sides[side])
         section.add(
             "info" if sides[side] else "error",
-            f"{side}: {path}, {len(sides[side]):,} documents, {n_tokens:,} tokens",
+            f"{side}: {path}, {amount(len(sides[side]), 'document')}, {amount(n_tokens, 'token')}",
         )
     return section
 
@@ -82,16 +84,19 @@ def print_report(sections: list[Section], msg: Printer) -> None:
     }
     for section in sections:
         msg.divider(printable(section.title))
-        if section.table:
+        if len(section.table) > 1:
             rows = [[printable(cell) for cell in row] for row in section.table]
-            aligns = ["l", *("r" for _ in rows[0][1:])]
+            numbers = [
+                all(c[:1].isdigit() for c in column[1:]) for column in zip(*rows, strict=True)
+            ]
+            aligns = ["r" if is_number else "l" for is_number in numbers]
             msg.table(rows[1:], header=rows[0], aligns=aligns)
         for level, message in section.findings:
             shown[level](printable(message))
     msg.divider("Summary")
     n_errors, n_warnings = count(sections, "error"), count(sections, "warning")
     say: Any = msg.fail if n_errors else msg.warn if n_warnings else msg.good
-    say(f"{n_errors} errors, {n_warnings} warnings")
+    say(f"{amount(n_errors, 'error')}, {amount(n_warnings, 'warning')}")
 
 
 def as_json(sections: list[Section]) -> dict[str, Any]:

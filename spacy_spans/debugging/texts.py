@@ -11,7 +11,7 @@ from spacy.tokens import Doc, Span
 
 from spacy_spans.debugging.findings import Section
 from spacy_spans.debugging.gold import Sides
-from spacy_spans.pipeline.gold_report import format_counts, shorten
+from spacy_spans.pipeline.gold_report import amount, format_counts, shorten
 
 # Longer strings hardly occur twice.
 MAX_TOKENS = 8
@@ -39,8 +39,8 @@ def check_duplicates(sides: Sides, key: str) -> Section:
             text = next(text for text, docs in docs_of.items() if len(docs) > 1)
             section.add(
                 "warning",
-                f"{side}: {n_more:,} of {len(examples):,} documents have the text of another, "
-                f"{_differing(docs_of, key)} of these texts with other spans (e.g. "
+                f"{side}: {n_more:,} of {amount(len(examples), 'document')} with the text of "
+                f"another, {_differing(docs_of, key):,} of these texts with other spans (e.g. "
                 f"{shorten(text)!r})",
             )
     if len(seen) == 2:
@@ -48,8 +48,8 @@ def check_duplicates(sides: Sides, key: str) -> Section:
         if shared:
             section.add(
                 "warning",
-                f"{len(shared):,} texts of dev are in train as well, so scores are too high (e.g. "
-                f"{shorten(shared[0])!r}). Take them out of one.",
+                f"{amount(len(shared), 'text')} of dev in train as well, so scores are too high "
+                f"(e.g. {shorten(shared[0])!r}). Keep each on one side only.",
             )
     if not section.findings:
         section.add("good", "no text occurs twice")
@@ -77,7 +77,7 @@ def check_annotations(sides: Sides, key: str) -> Section:
     for kind, counts in sorted(edges.items()):
         section.add(
             "warning",
-            f"{counts.total():,} spans {kind} ({format_counts(counts)}; e.g. "
+            f"{amount(counts.total(), 'span')} {kind} ({format_counts(counts)}; e.g. "
             f"{shorten(example_of[kind])!r})",
         )
     annotated = [doc for doc in docs if key in doc.spans]
@@ -91,16 +91,16 @@ def check_annotations(sides: Sides, key: str) -> Section:
 def _odd_edges(span: Span) -> list[str]:
     """What is odd about where a span begins and ends."""
     if span.end <= span.start:
-        return ["hold no token"]
+        return ["without any token"]
     first, last = span[0], span[len(span) - 1]
     kinds = []
     if first.is_space or last.is_space:
-        kinds.append("begin or end with white space")
+        kinds.append("with white space at an end")
     # Brackets and quotes belong where their partners are inside too.
     if first.is_punct and not (first.is_bracket or first.is_quote):
-        kinds.append("begin with punctuation")
+        kinds.append("beginning with punctuation")
     if last.is_punct and not (last.is_bracket or last.is_quote):
-        kinds.append("end with punctuation")
+        kinds.append("ending with punctuation")
     return kinds
 
 
@@ -110,13 +110,13 @@ def _report_uneven(section: Section, docs: Sequence[Doc], key: str) -> None:
     if not uneven:
         return
     shown = "; ".join(
-        f"{shorten(text, 40)!r} in {n_with:,} documents and not in {n_without:,}"
+        f"{shorten(text, 40)!r} in {amount(n_with, 'document')} and not in {n_without:,}"
         for text, n_with, n_without in uneven[:N_SHOWN]
     )
     section.add(
         "warning",
-        f"{len(uneven):,} strings are annotated in {MIN_DOCS} documents or more, and stand outside "
-        f"of any span in {MIN_DOCS} or more that have no span on them: {shown}",
+        f"{amount(len(uneven), 'string')} annotated in {MIN_DOCS} documents or more, and outside "
+        f"of any span in {MIN_DOCS} or more that have no span on it: {shown}",
     )
 
 
@@ -129,8 +129,8 @@ def _report_relabelled(section: Section, docs: Sequence[Doc], key: str) -> None:
         )
         section.add(
             "warning",
-            f"{len(found):,} strings have one label in {MIN_DOCS} documents or more, and another "
-            f"in {MIN_DOCS} or more: {shown}",
+            f"{amount(len(found), 'string')} with one label in {MIN_DOCS} documents or more, and "
+            f"another in {MIN_DOCS} or more: {shown}",
         )
 
 

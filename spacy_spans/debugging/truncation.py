@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 from spacy.language import Language
 from spacy.tokens import Doc
+from spacy.training import Example
+from spacy.util import minibatch
 
 from spacy_spans.debugging.findings import Section
 from spacy_spans.debugging.gold import Sides
 from spacy_spans.errors import SpansError
 from spacy_spans.pieces import Pieces, split_into_pieces
-from spacy_spans.pipeline.gold_report import shorten
+from spacy_spans.pipeline.gold_report import amount, shorten
 from spacy_spans.types import LongArray
 
 OURS = "spacy-spans."
@@ -74,8 +76,7 @@ def _check_encoder(
     mask = tokenizer("a", return_special_tokens_mask=True, verbose=False)["special_tokens_mask"]
     limit = tokenizer.model_max_length - mask.index(0)
     for side, examples in sides.items():
-        docs = [(e.predicted, e.reference) for e in examples if len(e.predicted)]
-        _check_side(section, side, docs, tokenizer, limit, model.attrs["get_spans"], keys)
+        _check_side(section, side, examples, tokenizer, limit, model.attrs["get_spans"], keys)
 
 
 def _tokenizer(model: Any, settings: Mapping[str, Any]) -> Any:
@@ -93,7 +94,7 @@ def _tokenizer(model: Any, settings: Mapping[str, Any]) -> Any:
 def _check_side(
     section: Section,
     side: str,
-    docs: Sequence[tuple[Doc, Doc]],
+    examples: Sequence[Example],
     tokenizer: Any,
     limit: int,
     get_spans: Any,
@@ -101,10 +102,10 @@ def _check_side(
 ) -> None:
     n_docs = n_tokens = n_gold = 0
     shown: list[str] = []
-    for first in range(0, len(docs) if limit < NO_LIMIT else 0, BATCH):
-        batch = docs[first : first + BATCH]
-        pieces = split_into_pieces(tokenizer, [doc for doc, _ in batch])
-        for i, ((doc, gold), own) in enumerate(zip(batch, pieces, strict=True)):
+    docs = [(i, eg.predicted, eg.reference) for i, eg in enumerate(examples) if len(eg.predicted)]
+    for batch in minibatch(docs if limit < NO_LIMIT else [], BATCH):
+        pieces = split_into_pieces(tokenizer, [doc for _, doc, _ in batch])
+        for (i, doc, gold), own in zip(batch, pieces, strict=True):
             lost = find_lost(own, _windows(get_spans, doc), limit)
             if not len(lost):
                 continue
@@ -112,16 +113,16 @@ def _check_side(
             n_tokens += len(lost)
             n_gold += _count_gold(doc, gold, lost, keys)
             if len(shown) < N_SHOWN:
-                shown.append(f"document {first + i}: {_ranges(lost)} of {len(doc):,}")
+                shown.append(f"document {i}: {_ranges(lost)} of {len(doc):,}")
     if not n_docs:
         section.add("good", f"{side}: each token is among the first {limit} pieces of a window")
         return
     section.add(
         "warning",
-        f"{side}: the encoder cuts off {n_tokens:,} tokens of {n_docs:,} documents, and {n_gold:,} "
-        f"gold spans with them, where windows have more than {limit} word pieces ("
-        f"{'; '.join(shown)}). The architecture spacy-spans.PrunedTransformerModel.v1 with "
-        "spacy-spans.piece_windows.v1 loses none.",
+        f"{side}: the encoder cuts off {amount(n_tokens, 'token')} of "
+        f"{amount(n_docs, 'document')}, and {amount(n_gold, 'gold span')} there, where windows "
+        f"have more than {limit} word pieces ({'; '.join(shown)}). The architecture "
+        "spacy-spans.PrunedTransformerModel.v1 with spacy-spans.piece_windows.v1 loses none.",
     )
 
 

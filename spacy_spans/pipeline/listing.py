@@ -22,6 +22,7 @@ from spacy_spans.candidates import (
 from spacy_spans.kept import KeptRuns
 from spacy_spans.kernels.enumeration import run_limits
 from spacy_spans.kernels.pruning import BoolArray
+from spacy_spans.pipeline.reach import NO_CANDIDATE, TOO_LONG
 from spacy_spans.types import CandidateFunction, FloatArray, IntArray
 
 
@@ -138,6 +139,33 @@ class Listing:
             # What is lost is counted by label.
             self._kept.has_warned_of_lost = True
         return None if self.is_learned else self._of_one(doc, None)
+
+    def explain(self, offsets: IntArray, doc: Doc) -> list[str]:
+        """Why spans of a document are no candidates before training, as far as that can be told.
+
+        offsets (ndarray): Shape (n, 2). RETURNS (list): A reason for each.
+        """
+        settings = getattr(self.function, "keywords", {})
+        longest, shortest = settings.get("max_length"), settings.get("min_length", 1)
+        kept = offsets
+        if self._kept is not None and self._kept.key in doc.spans:
+            kept = split_offsets(self.within_kept(to_ragged([offsets], HOST), [doc]))[0]
+        inside = {*map(tuple, kept.tolist())}
+        reasons = []
+        for start, end in offsets.tolist():
+            if longest is not None and end - start > longest:
+                reasons.append(f"{TOO_LONG} max_length = {longest}")
+            elif end - start < shortest:
+                reasons.append(f"shorter than min_length = {shortest}")
+            elif (start, end) not in inside:
+                reasons.append("outside of kept runs")
+            elif settings.get("within_sentences"):
+                reasons.append("across a sentence boundary")
+            elif self.read_key is not None:
+                reasons.append(f"not in doc.spans[{self.read_key!r}]")
+            else:
+                reasons.append(NO_CANDIDATE)
+        return reasons
 
     @property
     def band(self) -> int | None:

@@ -1,31 +1,61 @@
 """Count which gold spans the candidates reach, and say what is lost."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
+from spacy.tokens import Doc
 from spacy.training import Example
 
-from spacy_spans.alignment import GoldSpans
+from spacy_spans.alignment import GoldSpans, annotation_of
 from spacy_spans.kernels.decoding import select_spans
 from spacy_spans.kernels.losses import rarity_bias
+from spacy_spans.kernels.schemes import BoolArray
 from spacy_spans.kernels.targets import find_spans
-from spacy_spans.pipeline.gold_report import GoldReport, format_counts, shorten
+from spacy_spans.pipeline.gold_report import MISALIGNED, GoldReport, format_counts, shorten
 from spacy_spans.types import IntArray
+
+# Why gold is no candidate where the candidate function does not tell.
+NO_CANDIDATE = "no candidate"
+# How a reason begins that a larger max_length would remove.
+TOO_LONG = "longer than"
+EXCLUDED = "excluded by a span that it overlaps"
+Explain: TypeAlias = Callable[[IntArray, Doc], Sequence[str]]
 
 
 class Reach(GoldReport):
-    """Running counts over examples. Keeps one example of each loss, as text."""
+    """Running counts over examples.
 
-    def __init__(self, labels: Sequence[str]) -> None:
+    softmax (bool): Whether a span has one label.
+    overlap (str): The policy, which may exclude gold spans that overlap.
+    explain (Callable): Why spans of a document are no candidates, a reason for each.
+    excluded_advice (str): Which settings exclude spans, and how not to.
+    """
+
+    excluded_advice = (
+        'loss = "softmax" gives a span one label, overlap = "flat" keeps no two that share a '
+        'token, "nested" none that cross: use loss = "sigmoid" and overlap = "any" to predict all '
+        "of them."
+    )
+
+    def __init__(
+        self,
+        labels: Sequence[str],
+        *,
+        softmax: bool = False,
+        overlap: str = "any",
+        explain: Explain = lambda offsets, doc: [NO_CANDIDATE] * len(offsets),
+    ) -> None:
         super().__init__(labels)
+        self.softmax = softmax
+        self.overlap = overlap
+        self.explain = explain
         self.n_candidates = 0
         self.n_unreached = 0
-        self.unreached_of_label: Counter[int] = Counter()
         self.longest_unreached = 0
         self.unreached_example = ""
         self.notes: list[str] = []
-        self.n_excluded = 0
 
     def add(
         self,
@@ -49,26 +79,39 @@ class Reach(GoldReport):
         else:
             missing = lengths > (band if band is not None else lengths.max(initial=0))
         self.n_unreached += int(missing.sum())
-        self.unreached_of_label.update(gold.labels[missing].tolist())
-        for start, end in gold.offsets[missing].tolist():
-            if end - start > self.longest_unreached:
-                self.longest_unreached = end - start
+        reasons = self.explain(gold.offsets[missing], doc) if missing.any() else ()
+        for reason, row in zip(reasons, np.flatnonzero(missing).tolist(), strict=True):
+            self._lose(reason, gold, row, doc)
+            length = int(lengths[row])
+            if length > self.longest_unreached:
+                self.longest_unreached = length
+                start, end = gold.offsets[row].tolist()
                 self.unreached_example = doc[start:end].text
+        for row in self._excluded(gold, ~missing):
+            self._lose(EXCLUDED, gold, row, doc)
 
-    def add_excluded(self, gold: GoldSpans, *, softmax: bool, overlap: str) -> None:
-        """Count gold spans of a document that the settings cannot give together with the others.
+    def _lose(self, reason: str, gold: GoldSpans, row: int, doc: Doc) -> None:
+        span = gold.offsets[row].tolist()
+        self.lose(reason, annotation_of(doc, [span], self.labels[gold.labels[row]]))
 
-        softmax (bool): Whether a span has one label. overlap (str): The policy.
-        """
-        offsets = np.unique(gold.offsets, axis=0) if softmax else gold.offsets
-        equal = np.ones(len(offsets), dtype="f")
-        self.n_excluded += len(gold.offsets) - len(select_spans(offsets, equal, overlap))
+    def _excluded(self, gold: GoldSpans, reached: BoolArray) -> list[int]:
+        """Rows that the settings cannot give together with the others."""
+        if not self.softmax and self.overlap == "any":
+            return []
+        kept = rows = np.flatnonzero(reached)
+        if self.softmax:
+            kept = rows[np.unique(gold.offsets[rows], axis=0, return_index=True)[1]]
+        if self.overlap != "any":
+            offsets = gold.offsets[kept]
+            kept = kept[select_spans(offsets, np.ones(len(kept), dtype="f"), self.overlap)]
+        return sorted({*rows.tolist()} - {*kept.tolist()})
 
     def forget_candidates(self) -> None:
         """Drop what was counted of candidates: those of some documents say nothing of the rest."""
         self.n_candidates = self.n_unreached = self.longest_unreached = 0
-        self.unreached_of_label.clear()
         self.unreached_example = ""
+        for reason in {*self.losses} - {MISALIGNED, EXCLUDED}:
+            del self.losses[reason]
 
     def add_note(self, note: str) -> None:
         """Say something else, among the messages."""
@@ -86,23 +129,31 @@ class Reach(GoldReport):
         counts = [self.gold_of_label[i] for i in range(len(self.labels))]
         return [rarity_bias(count, max(count, n_candidates)) for count in counts]
 
-    def messages(self, name: str, key: str) -> list[str]:
-        """One sentence or two for each kind of loss; none when nothing is lost."""
+    def lost_messages(self, name: str, key: str) -> list[str]:
+        """See `GoldReport.lost_messages`."""
         messages = [f"{name}: {note}" for note in self.notes]
         if self.n_unreached:
-            by_label = {self.labels[i]: n for i, n in sorted(self.unreached_of_label.items())}
+            messages.append(self._unreached_message(name, key))
+        if EXCLUDED in self.losses:
+            lost = self.losses[EXCLUDED]
             messages.append(
-                f"{name}: {self.n_unreached} of {self.n_gold} gold spans in {key!r} are no "
-                f"candidates and can never be predicted ({format_counts(by_label)}; the longest "
-                f"has {self.longest_unreached} tokens: {shorten(self.unreached_example)!r}). Raise "
-                "max_length, or see `spacy spans coverage` for what each choice reaches and costs."
+                f"{name}: up to {lost.total()} of {self.n_gold} gold spans in {key!r} overlap "
+                f"others in a way that the settings exclude, and will be missed ({lost}). "
+                f"{self.excluded_advice}"
             )
-        if self.n_excluded:
-            messages.append(
-                f"{name}: up to {self.n_excluded} of {self.n_gold} gold spans in {key!r} overlap "
-                "others in a way that the settings exclude, and will be missed. "
-                'loss = "softmax" gives a span one label, overlap = "flat" keeps no two that share '
-                'a token, "nested" none that cross: use loss = "sigmoid" and overlap = "any" to '
-                "predict all of them."
-            )
-        return messages + self.gold_messages(name, key)
+        return messages + super().lost_messages(name, key)
+
+    def _unreached_message(self, name: str, key: str) -> str:
+        losses = {r: own for r, own in self.losses.items() if r not in (MISALIGNED, EXCLUDED)}
+        of_label = sum((own.of_label for own in losses.values()), Counter[str]())
+        reasons = ", ".join(f"{own.total()} {reason}" for reason, own in losses.items())
+        unknown = NO_CANDIDATE in losses
+        raising = unknown or any(reason.startswith(TOO_LONG) for reason in losses)
+        return (
+            f"{name}: {self.n_unreached} of {self.n_gold} gold spans in {key!r} are no "
+            f"candidates and can never be predicted ({format_counts(of_label)}; the longest "
+            f"has {self.longest_unreached} tokens: {shorten(self.unreached_example)!r})"
+            f"{'' if unknown else f': {reasons}'}. "
+            f"{'Raise max_length, or see' if raising else 'Change that, or see'} "
+            "`spacy spans coverage` for what each choice reaches and costs."
+        )

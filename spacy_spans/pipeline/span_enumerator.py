@@ -370,7 +370,12 @@ class SpanEnumerator(SpansPipe):
         """Count what the settings lose, warn once, and start the classifier at the positives'
         rarity.
         """
-        reach = Reach(self.labels)
+        reach = Reach(
+            self.labels,
+            softmax=self.loss == "softmax",
+            overlap=self.cfg["overlap"],
+            explain=self.listing.explain,
+        )
         known = True
         for example in examples:
             if self.key not in example.reference.spans:
@@ -390,7 +395,6 @@ class SpanEnumerator(SpansPipe):
                         f"spans_{self.key}_candidate_recall."
                     )
             reach.add(example, gold, listed, band=self.listing.band)
-            reach.add_excluded(gold, softmax=self.loss == "softmax", overlap=self.cfg["overlap"])
         for message in reach.messages(self.name, self.key):
             warnings.warn(SpansWarning(message), stacklevel=3)
         bias = reach.rarity_bias()
@@ -421,9 +425,9 @@ class SpanEnumerator(SpansPipe):
         return scores
 
     def _candidate_recall(self, examples: Sequence[Example]) -> float | None:
-        reach = Reach(self.labels)
+        # A label that was never learned is a miss of the model, not of the candidates.
+        reach = Reach(["any"])
         for example in examples:
-            # A label that was never learned is a miss of the model, not of the candidates.
             group = example.reference.spans.get(self.key, ())
             gold = gold_spans(example, self.key, {span.label_: 0 for span in group})
             reach.add(example, gold, self.listing.of_predicted(example.predicted, self.key))

@@ -1,7 +1,6 @@
 """Count what a tag scheme cannot express in the training data, and what the data lost before."""
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,20 +8,28 @@ import numpy as np
 from spacy.tokens import Span
 from spacy.training import Example
 
-from spacy_spans.alignment import GoldMentions
+from spacy_spans.alignment import GoldMentions, annotation_of
 from spacy_spans.converters.align import join_over_white_space
 from spacy_spans.kernels.schemes import BoolArray
 from spacy_spans.keys import CHARACTERS_KEY
-from spacy_spans.pipeline.gold_report import GoldReport, format_counts, shorten
+from spacy_spans.pipeline.gold_report import GoldReport, Losses, amount, format_counts, shorten
 from spacy_spans.pipeline.tag_layout import MAX_SHARED_TAGS, TagLayout
 from spacy_spans.pipeline.tagging import MAX_FRAGMENT_LENGTH, Targets
 
+# Why gold is lost.
+NOT_EXPRESSED = "not expressed by the scheme"
+NOT_JOINED = "of fragments that are not joined"
+NOT_KEPT = "outside of kept runs"
+NOT_WITHIN = "outside of min_length to max_length"
 # As `spacy_spans.groups.mention_name` gives them: these are ids of mentions.
 OWN_NAME = re.compile(r"m\d+")
 
 
 class TagReport(GoldReport):
-    """Running counts over examples. Keeps one example of each loss, as text."""
+    """Running counts over examples.
+
+    moved (Losses): Gold that is learned, but not as it was annotated.
+    """
 
     def __init__(
         self,
@@ -38,18 +45,10 @@ class TagReport(GoldReport):
         self.max_gap = max_gap
         self.min_length = min_length
         self.max_length = max_length
-        self.outside_limits_of_label: Counter[str] = Counter()
         self.longest = 0
-        self.lost_of_label: Counter[str] = Counter()
-        self.lost_example = ""
-        self.split_of_label: Counter[str] = Counter()
-        self.split_example = ""
-        self.moved_of_label: Counter[str] = Counter()
-        self.moved_example = ""
+        self.moved = Losses()
         self.n_inside_tokens = 0
         self.n_merged = 0
-        self.unkept_of_label: Counter[str] = Counter()
-        self.unkept_example = ""
         self.n_linked = 0
         self.n_odd_links = 0
         self.odd_link_example = ""
@@ -85,35 +84,26 @@ class TagReport(GoldReport):
         expressed: BoolArray,
         is_outside: BoolArray,
     ) -> None:
+        doc = example.predicted
         first = np.unique(gold.mentions, return_index=True)[1]
-        self.add_gold(len(example.predicted), gold.labels[first].tolist(), gold.misaligned)
+        self.add_gold(len(doc), gold.labels[first].tolist(), gold.misaligned)
         lengths = np.bincount(gold.mentions, weights=gold.offsets[:, 1] - gold.offsets[:, 0])
-        outside = lengths < self.min_length
-        if self.max_length is not None:
-            outside |= lengths > self.max_length
-        self.outside_limits_of_label.update(
-            self.labels[label] for label in gold.labels[first[outside]].tolist()
-        )
         self.longest = max(self.longest, int(lengths.max(initial=0)))
+        limit = self.max_length if self.max_length is not None else np.inf
+        within = (lengths >= self.min_length) & (lengths <= limit)
         self.n_merged += gold.n_merged
-        for mention in np.flatnonzero(~expressed).tolist():
+        for mention in np.flatnonzero(~expressed | ~within).tolist():
             rows = np.flatnonzero(gold.mentions == mention)
-            label = self.labels[gold.labels[rows[0]]]
-            text = " … ".join(
-                example.predicted[start:end].text for start, end in gold.offsets[rows].tolist()
-            )
             if is_outside[mention]:
-                self.unkept_of_label[label] += 1
-                self.unkept_example = self.unkept_example or text
-            elif len(rows) > 1:
-                self.split_of_label[label] += 1
-                self.split_example = self.split_example or text
+                reason = NOT_KEPT
+            elif not expressed[mention]:
+                reason = NOT_EXPRESSED if len(rows) == 1 else NOT_JOINED
             else:
-                self.lost_of_label[label] += 1
-                self.lost_example = self.lost_example or text
-        for text, label in gold.moved:
-            self.moved_of_label[label] += 1
-            self.moved_example = self.moved_example or text
+                reason = NOT_WITHIN
+            label = self.labels[gold.labels[rows[0]]]
+            self.lose(reason, annotation_of(doc, gold.offsets[rows].tolist(), label))
+        for annotation in gold.moved:
+            self.moved.add(self.n_docs - 1, annotation)
         self.n_inside_tokens += _count_inside_tokens(example, key)
         self._count_links(example, key)
 
@@ -136,14 +126,14 @@ class TagReport(GoldReport):
                     f"{span.text} ({span.label_})" for span in spans
                 )
 
-    def messages(self, name: str, key: str) -> list[str]:
-        """One sentence or two for each kind of loss; none when nothing is lost."""
+    def lost_messages(self, name: str, key: str) -> list[str]:
+        """See `GoldReport.lost_messages`."""
         return [
             *self._scheme_messages(name, key),
             *self._mention_messages(name, key),
             *self._limit_messages(name, key),
             *self._token_messages(name, key),
-            *self.gold_messages(name, key),
+            *super().lost_messages(name, key),
         ]
 
     def _scheme_messages(self, name: str, key: str) -> list[str]:
@@ -156,17 +146,17 @@ class TagReport(GoldReport):
                 'in proportion to the cube of that. Use layers = "per_label" unless labels have '
                 "to exclude each other."
             )
-        if self.lost_of_label:
+        if NOT_EXPRESSED in self.losses:
+            lost = self.losses[NOT_EXPRESSED]
             if self.layout.shared:
                 loses = f"spans that overlap, whatever their labels, and {scheme.loses}"
                 instead = 'layers = "per_label" or another scheme'
             else:
                 loses, instead = scheme.loses, "another scheme, or span_enumerator for such spans"
             messages.append(
-                f"{name}: {self.lost_of_label.total()} of {self.n_gold} gold spans in {key!r} "
-                f"cannot be expressed and are not learned ({format_counts(self.lost_of_label)}; "
-                f"e.g. {shorten(self.lost_example)!r}). The scheme {scheme.name!r} with "
-                f"{self.layout.n_layers} layer(s) of tags loses {loses}. Use {instead}."
+                f"{name}: {lost.total()} of {self.n_gold} gold spans in {key!r} cannot be "
+                f"expressed and are not learned ({lost}). The scheme {scheme.name!r} with "
+                f"{amount(self.layout.n_layers, 'layer')} of tags loses {loses}. Use {instead}."
             )
         return messages
 
@@ -182,19 +172,19 @@ class TagReport(GoldReport):
                 "mention, in training and in scores: write the group again without ids unless "
                 "they are."
             )
-        if self.split_of_label and not self.layout.links:
+        if NOT_JOINED not in self.losses:
+            return messages
+        lost = self.losses[NOT_JOINED]
+        of_all = f"{name}: {lost.total()} of {self.n_gold} gold spans in {key!r}"
+        if not self.layout.links:
             messages.append(
-                f"{name}: {self.split_of_label.total()} discontinuous mentions in {key!r} are "
-                "learned as a span for each fragment, so they will not be found as mentions "
-                f"({format_counts(self.split_of_label)}; e.g. {shorten(self.split_example)!r}). "
-                "Set discontinuous = true."
+                f"{of_all} are discontinuous and learned as a span for each fragment, so they will "
+                f"not be found as mentions ({lost}). Set discontinuous = true."
             )
-        elif self.split_of_label:
+        else:
             messages.append(
-                f"{name}: {self.split_of_label.total()} discontinuous mentions in {key!r} cannot "
-                f"be put together again from links and are not learned "
-                f"({format_counts(self.split_of_label)}; e.g. {shorten(self.split_example)!r}): "
-                "their fragments overlap those of others, have more than "
+                f"{of_all} are discontinuous, cannot be put together again from links and are not "
+                f"learned ({lost}): their fragments overlap those of others, have more than "
                 f"{MAX_FRAGMENT_LENGTH} tokens or are more than max_gap = {self.max_gap} tokens "
                 "apart, or they share fragments with others in a way that gives other mentions."
             )
@@ -203,42 +193,43 @@ class TagReport(GoldReport):
     def _limit_messages(self, name: str, key: str) -> list[str]:
         """Of kept runs and of lengths."""
         messages = []
-        if self.unkept_of_label:
+        if NOT_KEPT in self.losses:
+            lost = self.losses[NOT_KEPT]
             messages.append(
-                f"{name}: {self.unkept_of_label.total()} of {self.n_gold} gold spans in {key!r} do "
-                "not lie inside one kept run; they are not learned and cannot be predicted "
-                f"({format_counts(self.unkept_of_label)}; e.g. "
-                f"{shorten(self.unkept_example)!r}). Keep more tokens, or set within_kept = false."
+                f"{name}: {lost.total()} of {self.n_gold} gold spans in {key!r} do not lie inside "
+                f"one kept run; they are not learned and cannot be predicted ({lost}). Keep more "
+                "tokens, or set within_kept = false."
             )
-        if self.outside_limits_of_label:
+        if NOT_WITHIN in self.losses:
+            lost = self.losses[NOT_WITHIN]
             messages.append(
-                f"{name}: {self.outside_limits_of_label.total()} of {self.n_gold} gold spans in "
-                f"{key!r} are shorter than min_length = {self.min_length} or longer than "
-                f"max_length = {self.max_length} and will not be written "
-                f"({format_counts(self.outside_limits_of_label)}; the longest has {self.longest} "
-                "tokens). No cost depends on the length: max_length = null writes all."
+                f"{name}: {lost.total()} of {self.n_gold} gold spans in {key!r} are shorter than "
+                f"min_length = {self.min_length} or longer than max_length = {self.max_length} and "
+                f"will not be written ({format_counts(lost.of_label)}; the longest has "
+                f"{self.longest} tokens). No cost depends on the length: max_length = null writes "
+                "all."
             )
         return messages
 
     def _token_messages(self, name: str, key: str) -> list[str]:
         """Of gold that does not begin and end with a token."""
         messages = []
-        if self.moved_of_label:
+        # Several may have become one, so these are no parts of all gold spans.
+        if n_moved := self.moved.total():
             messages.append(
-                f"{name}: {self.moved_of_label.total()} gold spans in {key!r} end inside of a "
-                "token, or have fragments that touch, and are learned as whole tokens "
-                f"({format_counts(self.moved_of_label)}; e.g. {shorten(self.moved_example)!r}); "
-                "see alignment_mode."
+                f"{name}: {amount(n_moved, 'gold span')} in {key!r} with an end inside of a token, "
+                f"or with fragments that touch, learned as whole tokens ({self.moved}); see "
+                "alignment_mode."
             )
         if self.n_merged:
             messages.append(
-                f"{name}: {self.n_merged} gold spans in {key!r} cover the same tokens as another "
-                "with their label, and are learned once: the tokens of this pipeline are longer "
+                f"{name}: {amount(self.n_merged, 'gold span')} in {key!r} on the same tokens as "
+                "another with that label, learned once: the tokens of this pipeline are longer "
                 "than those of the data."
             )
         if self.n_inside_tokens:
             messages.append(
-                f"{name}: {self.n_inside_tokens} annotations for {key!r} were moved to token "
+                f"{name}: {amount(self.n_inside_tokens, 'annotation')} for {key!r} moved to token "
                 "boundaries, or left out, when the data was converted. "
                 f"spans_{key}_char_f is measured against their original characters."
             )

@@ -90,9 +90,9 @@ def test_parts_of_longer_spans_are_not_uneven(vocab):
 def test_odd_boundaries_are_counted_by_label(vocab):
     doc = make(vocab, ", a . ( b ) \n", (0, 2, "A"), (1, 3, "B"), (3, 6, "B"), (5, 7, "A"))
     assert [message for _, message in check_annotations({"train": side(doc)}, "sc").findings] == [
-        "1 spans begin or end with white space (A 1; e.g. ') \\n')",
-        "1 spans begin with punctuation (A 1; e.g. ', a')",
-        "1 spans end with punctuation (B 1; e.g. 'a .')",
+        "1 span beginning with punctuation (A 1; e.g. ', a')",
+        "1 span ending with punctuation (B 1; e.g. 'a .')",
+        "1 span with white space at an end (A 1; e.g. ') \\n')",
     ]
 
 
@@ -101,10 +101,10 @@ def test_duplicates_within_and_across(vocab):
     sides = {"train": side(one, other, make(vocab, "c")), "dev": side(one, make(vocab, ""))}
     messages = [message for _, message in check_duplicates(sides, "sc").findings]
     assert messages == [
-        "train: 1 of 3 documents have the text of another, 1 of these texts with other spans "
+        "train: 1 of 3 documents with the text of another, 1 of these texts with other spans "
         "(e.g. 'a b')",
-        "1 texts of dev are in train as well, so scores are too high (e.g. 'a b'). Take them out "
-        "of one.",
+        "1 text of dev in train as well, so scores are too high (e.g. 'a b'). Keep each on one "
+        "side only.",
     ]
     apart = {"train": side(one), "dev": side(make(vocab, "c"), make(vocab, ""), make(vocab, ""))}
     assert check_duplicates(apart, "sc").findings == [("good", "no text occurs twice")]
@@ -124,5 +124,5 @@ def test_strings_with_different_labels(vocab):
     assert find_relabelled(docs, "sc") == [("x", {"A": 3, "B": 2})]
     messages = [message for _, message in check_annotations({"dev": side(*docs)}, "sc").findings]
     assert messages == [
-        "1 strings have one label in 2 documents or more, and another in 2 or more: 'x' (A 3, B 2)"
+        "1 string with one label in 2 documents or more, and another in 2 or more: 'x' (A 3, B 2)"
     ]

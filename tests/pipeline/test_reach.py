@@ -9,9 +9,9 @@ import spacy
 from spacy.tokens import Doc
 from spacy.training import Example
 
-from spacy_spans.alignment import GoldSpans
+from spacy_spans.alignment import Annotation, GoldSpans
 from spacy_spans.errors import SpansWarning
-from spacy_spans.pipeline.reach import Reach
+from spacy_spans.pipeline.reach import EXCLUDED, Reach
 from spacy_spans.torch_layer import layer_shim
 
 from . import CANDIDATES, make_example, make_examples, make_nlp, make_pipe, write_spans
@@ -25,7 +25,8 @@ def offsets_of(spans):
 
 def gold_of(rows, misaligned=()):
     table = np.asarray(rows, dtype="i").reshape(-1, 3)
-    return GoldSpans(table[:, :2], table[:, 2], list(misaligned))
+    lost = [Annotation(text, label, 0, len(text)) for text, label in misaligned]
+    return GoldSpans(table[:, :2], table[:, 2], lost)
 
 
 def add(reach, n_tokens, gold, candidates, misaligned=()):
@@ -95,28 +96,64 @@ def test_candidates_that_are_not_known_yet_count_as_reaching_everything():
     assert reach.rarity_bias() == [pytest.approx(math.log(rate / (1 - rate)))]
 
 
-def test_gold_that_the_settings_exclude_is_counted():
-    reach = Reach(["A"])
-    for overlap, total in (("flat", 2), ("any", 2), ("nested", 3)):
-        gold = [(0, 2, 0), (1, 3, 0), (0, 3, 0)]
-        add(reach, 3, gold, [(0, 2), (0, 3), (1, 3)])
-        reach.add_excluded(gold_of(gold), softmax=False, overlap=overlap)
-        assert reach.n_excluded == total
-    (message,) = reach.messages("pipe", "key")
-    assert message.startswith("pipe: up to 3 of 9 gold spans in 'key' overlap others")
-    for setting in ("softmax", "flat", "nested", "sigmoid", "any"):
-        assert f'"{setting}"' in message
+@pytest.mark.parametrize(("overlap", "lost"), [("flat", ["w0 w1 w2", "w1 w2"]), ("any", [])])
+def test_gold_that_the_settings_exclude_is_counted(overlap, lost):
+    reach = Reach(["A", "B"], overlap=overlap)
+    add(reach, 3, [(0, 2, 0), (1, 3, 0), (0, 3, 1)], [(0, 2), (0, 3), (1, 3)])
+    # What is no candidate excludes nothing, and is not counted twice.
+    add(reach, 3, [(0, 2, 0), (1, 3, 0)], [(0, 2)])
+    assert reach.n_lost == len(lost) + 1
+    losses = reach.losses.get(EXCLUDED)
+    found = losses.first_of_label.values() if losses else ()
+    assert sorted(own.text for _, own in found) == lost
+    assert all(number == 0 for number, _ in found)
     # They are candidates all the same.
-    assert reach.recall() == 1.0
+    assert reach.recall() == 0.8
+    messages = reach.messages("pipe", "key")
+    assert len(messages) == 1 + bool(lost)
+    if lost:
+        assert messages[1].startswith("pipe: up to 2 of 5 gold spans in 'key' overlap others")
+        for setting in ("softmax", "flat", "nested", "sigmoid", "any"):
+            assert f'"{setting}"' in messages[1]
+
+
+def test_spans_that_cross_are_excluded_and_nested_ones_not():
+    reach = Reach(["A"], overlap="nested")
+    add(reach, 3, [(0, 2, 0), (1, 3, 0), (0, 3, 0)], [(0, 2), (0, 3), (1, 3)])
+    assert reach.losses[EXCLUDED].of_label == {"A": 1}
 
 
 def test_one_label_a_span_excludes_further_labels():
-    reach = Reach(["A", "B"])
-    gold = gold_of([(0, 2, 0), (0, 2, 1), (1, 3, 0)])
-    reach.add_excluded(gold, softmax=True, overlap="any")
-    assert reach.n_excluded == 1
-    reach.add_excluded(gold_of([]), softmax=True, overlap="flat")
-    assert reach.n_excluded == 1
+    reach = Reach(["A", "B"], softmax=True)
+    add(reach, 3, [(0, 2, 0), (0, 2, 1), (1, 3, 0)], [(0, 2), (1, 3)])
+    assert reach.losses[EXCLUDED].of_label == {"B": 1}
+    add(reach, 3, [], [(0, 2)])
+    assert reach.n_lost == 1
+
+
+def test_reasons_are_counted_each_with_its_first_span_of_each_label():
+    def explain(offsets, doc):
+        return [f"longer than {len(doc)}" if end > 1 else "unlucky" for _, end in offsets]
+
+    reach = Reach(["A", "B"], explain=explain)
+    add(reach, 1, [], [])
+    add(reach, 3, [(0, 2, 0), (0, 3, 0), (1, 3, 1), (0, 1, 1)], [])
+    assert {reason: dict(own.of_label) for reason, own in reach.losses.items()} == {
+        "longer than 3": {"A": 2, "B": 1},
+        "unlucky": {"B": 1},
+    }
+    assert reach.losses["longer than 3"].first_of_label == {
+        "A": (1, Annotation("w0 w1", "A", 0, 5)),
+        "B": (1, Annotation("w1 w2", "B", 3, 8)),
+    }
+    (message,) = reach.messages("pipe", "sc")
+    assert "'w0 w1 w2'): 3 longer than 3, 1 unlucky. Raise max_length, or see" in message
+    reach.forget_candidates()
+    assert reach.messages("pipe", "sc") == []
+    assert reach.n_lost == 0
+    add(reach, 1, [(0, 1, 1)], [])
+    (message,) = reach.messages("pipe", "sc")
+    assert "'w0'): 1 unlucky. Change that, or see" in message
 
 
 def test_documents_without_the_key_are_counted():
@@ -203,7 +240,7 @@ def test_initialize_warns_once_of_each_loss():
 
 
 # Crossing: (0, 3), (1, 4). Inside others: four. Two labels at (2, 3).
-EXCLUDED = [
+CASES = [
     ({"loss": "softmax"}, 1),
     ({"overlap": "nested"}, 1),
     ({"loss": "softmax", "overlap": "nested"}, 2),
@@ -213,7 +250,7 @@ EXCLUDED = [
 ]
 
 
-@pytest.mark.parametrize(("config", "n_excluded"), EXCLUDED, ids=str)
+@pytest.mark.parametrize(("config", "n_excluded"), CASES, ids=str)
 def test_initialize_warns_once_of_gold_that_the_settings_exclude(config, n_excluded):
     nlp = make_nlp(**config)
     (message,) = warnings_at_initialize(nlp, make_examples(nlp))
