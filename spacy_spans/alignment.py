@@ -8,6 +8,7 @@ from spacy.tokens import Doc
 from spacy.training import Example
 
 from spacy_spans.errors import SpansError
+from spacy_spans.groups import is_annotated_for, spans_of
 from spacy_spans.kernels.enumeration import batch_offsets
 from spacy_spans.keys import ENTITIES
 from spacy_spans.types import IntArray
@@ -121,7 +122,8 @@ def gold_mentions(
 
 
 def gold_spans(example: Example, key: str, label_ids: Mapping[str, int]) -> GoldSpans:
-    """Read `example.reference.spans[key]` onto the tokens of `example.predicted`.
+    """Read `example.reference.spans[key]` onto the tokens of `example.predicted`, or, for the key
+    `ENTITIES`, its entities.
 
     Nested and overlapping spans are kept. A missing key means that the document is not annotated
     and gives no span.
@@ -168,11 +170,7 @@ def gold_ranges(example: Example, keys: Sequence[str]) -> IntArray:
 
 def is_annotated(example: Example, keys: Sequence[str]) -> bool:
     """Whether the reference has any of the keys, as of `gold_ranges`."""
-    reference = example.reference
-    return any(
-        reference.has_annotation("ENT_IOB") if key == ENTITIES else key in reference.spans
-        for key in keys
-    )
+    return any(is_annotated_for(example.reference, key) for key in keys)
 
 
 def annotation_of(doc: Doc, spans: Sequence[Sequence[int]], label: str) -> Annotation:
@@ -213,7 +211,7 @@ def count_keys(examples: Sequence[Example]) -> dict[str, int]:
 def _label_rows(example: Example, key: str, label_ids: Mapping[str, int]) -> IntArray:
     """Start, end and label index of each span of the reference's group. Shape (n, 3)."""
     rows = []
-    for span in example.reference.spans.get(key, ()):
+    for span in spans_of(example.reference, key):
         if span.label_ not in label_ids:
             raise SpansError(
                 f"The training data has a span {span.text!r} labelled {span.label_!r} in "

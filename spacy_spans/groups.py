@@ -15,7 +15,23 @@ import numpy as np
 from spacy.tokens import Doc, Span, SpanGroup
 
 from spacy_spans.errors import SpansError
+from spacy_spans.keys import ENTITIES
 from spacy_spans.types import IntArray, SpanArrays
+
+
+def is_annotated_for(doc: Doc, key: str) -> bool:
+    """Whether a document has a group of this key, or, for `ENTITIES`, entities or the word that
+    there are none. Of a document without tokens nothing says so.
+    """
+    if key == ENTITIES:
+        return len(doc) > 0 and doc.has_annotation("ENT_IOB")
+    return key in doc.spans
+
+
+def spans_of(doc: Doc, key: str) -> Sequence[Span]:
+    """The spans under a key, or, for `ENTITIES`, the entities; none where the key is missing."""
+    spans: Sequence[Span] = doc.ents if key == ENTITIES else doc.spans.get(key, ())
+    return spans
 
 
 def write_group(

@@ -1,81 +1,109 @@
 """Keys, labels, and gold that the configured components can never give."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import srsly
-from spacy.tokens import Doc
 from spacy.training import Example
 
-from spacy_spans.alignment import gold_spans
+from spacy_spans.alignment import gold_ranges, is_annotated
 from spacy_spans.debugging.findings import Section
-from spacy_spans.debugging.plan import Component
-from spacy_spans.errors import SpansError
-from spacy_spans.pipeline.gold_report import GoldReport, amount, shorten
-from spacy_spans.pipeline.listing import Listing
-from spacy_spans.pipeline.reach import NO_CANDIDATE, Reach
-from spacy_spans.pipeline.tag_report import TagReport
-from spacy_spans.types import IntArray
+from spacy_spans.debugging.plan import PRUNERS, Component
+from spacy_spans.groups import spans_of
+from spacy_spans.kernels.pruning import runs_to_mask
+from spacy_spans.keys import ENTITIES
+from spacy_spans.pipeline.gold_report import amount
 
 # What `spacy debug data` calls few, for stock components.
 FEW_EXAMPLES = 10
 Sides = Mapping[str, Sequence[Example]]
 
 
+def named(key: str) -> str:
+    """What users call the place of a key."""
+    return key if key == ENTITIES else f"doc.spans[{key!r}]"
+
+
 def check_keys(sides: Sides, components: Sequence[Component]) -> Section:
-    """Keys that components learn from, on each side."""
-    section = Section("Keys of doc.spans")
+    """Keys that components learn from, on each side, and whether two write the same one."""
+    section = Section("Annotations")
     used = {key for component in components for key in component.keys}
     for side, examples in sides.items():
-        found = Counter(key for example in examples for key in example.reference.spans)
+        if not examples:
+            section.add("error", f"{side}: there are no documents")
+            continue
+        found = sorted({key for example in examples for key in example.reference.spans})
         for component in components:
-            for key in component.keys:
-                _check_key(section, side, examples, component, key, sorted(found))
-        unused = sorted(set(found) - used)
-        if unused:
-            section.add("info", f"{side}: no component learns from {', '.join(map(repr, unused))}")
+            _check_keys_of(section, side, examples, component, found)
+        if unused := [repr(key) for key in found if key not in used]:
+            section.add("info", f"{side}: no component learns from {', '.join(unused)}")
+    for key, n in Counter(own.keys[0] for own in components if own.labels_spans).items():
+        if n > 1:
+            names = [own.name for own in components if own.labels_spans and key in own.keys]
+            section.add(
+                "warning",
+                f"{', '.join(names)} all write {named(key)}: the last of them overwrites the "
+                "others. Give each a key of its own.",
+            )
     return section
 
 
-def _check_key(
+def _check_keys_of(
     section: Section,
     side: str,
     examples: Sequence[Example],
     component: Component,
-    key: str,
     found: list[str],
 ) -> None:
-    groups = [e.reference.spans[key] for e in examples if key in e.reference.spans]
-    n_spans = sum(len(group) for group in groups)
-    where = f"{side}: doc.spans[{key!r}], of {component.name}"
-    if not examples:
-        section.add("error", f"{side}: there are no documents")
-    elif not groups:
+    """found (list): All keys of this side."""
+    keys = component.keys
+    if not component.learns:
+        section.add("info", f"{side}: {component.name} learns from no annotations")
+        return
+    annotated = [example.reference for example in examples if is_annotated(example, keys)]
+    n_of_key = {key: sum(len(spans_of(doc, key)) for doc in annotated) for key in keys}
+    n_spans = sum(n_of_key.values())
+    where = f"{side}: {' or '.join(map(named, keys))}, of {component.name}"
+    if not annotated:
         section.add(
             "error",
             f"{where}, is in none of {amount(len(examples), 'document')}; keys that are there: "
-            f"{', '.join(map(repr, found)) or 'none'}. Set spans_key to one of these, or convert "
-            "with --spans-key.",
+            f"{', '.join(map(repr, found)) or 'none'}. {_key_advice(component)}",
         )
-    elif not n_spans:
-        section.add("error", f"{where}, has no span in {amount(len(groups), 'document')}")
-    elif len(groups) < len(examples):
+        return
+    if not n_spans:
+        section.add("error", f"{where}, has no span in {amount(len(annotated), 'document')}")
+        return
+    missing = [named(key) for key, n in n_of_key.items() if not n]
+    if missing:
         section.add(
             "warning",
-            f"{where}, is missing from {len(examples) - len(groups):,} of "
+            f"{side}: {component.name} would learn from {' and '.join(missing)} "
+            "as well, where there is no span. Correct spans_keys, or leave it out there.",
+        )
+    if len(annotated) < len(examples):
+        section.add(
+            "warning",
+            f"{where}, is missing from {len(examples) - len(annotated):,} of "
             f"{amount(len(examples), 'document')}, so that these teach and measure nothing. Those "
             "that are annotated and have no span need an empty group.",
         )
-    else:
-        n_without = sum(not len(group) for group in groups)
+    elif not missing:
+        n_without = sum(not any(len(spans_of(doc, key)) for key in keys) for doc in annotated)
         section.add(
             "good",
-            f"{where}: {amount(n_spans, 'span')} in {amount(len(groups), 'document')}, "
+            f"{where}: {amount(n_spans, 'span')} in {amount(len(annotated), 'document')}, "
             f"{n_without:,} without any",
         )
+
+
+def _key_advice(component: Component) -> str:
+    if component.keys == [ENTITIES]:
+        return "Annotate entities, or use a component that learns from doc.spans."
+    setting = "spans_keys" if component.factory in PRUNERS else "spans_key"
+    return f"Set {setting} to one of these, or convert with --spans-key."
 
 
 def check_weights(config: Mapping[str, Any], components: Sequence[Component]) -> Section:
@@ -103,7 +131,7 @@ def check_labels(
     key = component.keys[0]
     counts = {
         side: Counter(
-            span.label_ for example in examples for span in example.reference.spans.get(key, ())
+            span.label_ for example in examples for span in spans_of(example.reference, key)
         )
         for side, examples in sides.items()
     }
@@ -164,7 +192,10 @@ def _known_labels(
         return None
     path = Path(source["path"])
     if path.is_file():
-        return list(srsly.read_json(path))
+        stored = srsly.read_json(path)
+        # Those of `ner`: counts of labels for each of its actions, with an empty one.
+        of_actions = stored.values() if isinstance(stored, Mapping) else [stored]
+        return sorted({label for labels in of_actions for label in labels if label})
     section.add(
         "error",
         f"[initialize.components.{component.name}.labels] names {str(path)!r}, which is not there. "
@@ -182,130 +213,26 @@ def _list(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{label!r} ({n:,})" for label, n in sorted(counts.items()))
 
 
-def check_reach(sides: Sides, component: Component) -> Section:
-    """Gold that is no candidate, that tags cannot express, or that no token boundary meets.
-
-    Says what the component says at `initialize`, for the dev data as well, and in a table the
-    first of each label and reason.
-    """
-    section = Section(f"Gold that {component.name} can give")
-    key = component.keys[0]
-    every = [example for examples in sides.values() for example in examples]
-    labels = sorted({s.label_ for e in every for s in e.reference.spans.get(key, ())})
-    if not labels:
-        section.add("info", f"nothing to check: no span under {key!r}")
-        return section
-    count = _count_tags if component.factory == "multispan_tagger" else _count_candidates
-    rows = []
+def check_kept(sides: Sides, component: Component) -> Section:
+    """How many tokens are in the spans that a pruner, or gates, are to keep."""
+    section = Section(f"Tokens that {component.name} is to keep")
+    most = component.settings.get("max_span_share")
     for side, examples in sides.items():
-        report = count(component, examples, labels)
-        if report.n_docs == report.n_docs_without_key:
-            continue
-        messages = report.lost_messages(side, key)
-        for message in messages:
-            section.add("warning", message)
-        if report.n_gold and report.n_lost >= report.n_gold:
-            section.add(
-                "error",
-                f"{side}: none of {amount(report.n_gold, 'gold span')} can be given: see above",
-            )
-        elif not messages:
-            section.add("good", f"{side}: all of {amount(report.n_gold, 'gold span')}")
-        if isinstance(report, Reach) and report.n_candidates and report.n_tokens:
-            per_1000 = 1000 * report.n_candidates / report.n_tokens
-            section.add("info", f"{side}: {per_1000:,.0f} candidates per 1,000 tokens")
-        rows += [(side, *row) for row in _loss_rows(report)]
-    if rows:
-        section.table = [("side", "label", "lost", "because", "first", "document: characters")]
-        section.table += rows
-    return section
-
-
-def _loss_rows(report: GoldReport) -> list[tuple[str, ...]]:
-    """Label, number and reason of what is lost, text and place of the first."""
-    rows = []
-    for reason, losses in report.losses.items():
-        for label, n in losses.of_label.items():
-            number, first = losses.first_of_label[label]
-            place = f"{number}: {first.start} to {first.end}"
-            rows.append((label, f"{n:,}", reason, shorten(first.text, 30), place))
-    return sorted(rows)
-
-
-class StockReach(Reach):
-    """Of `spancat` and `spancat_singlelabel`."""
-
-    excluded_advice = (
-        "max_positive = 1 gives a span one label, and so does spancat_singlelabel; allow_overlap = "
-        "false keeps no two that share a token."
-    )
-
-
-def _count_candidates(
-    component: Component, examples: Sequence[Example], labels: list[str]
-) -> Reach:
-    pipe: Any = component.pipe
-    if component.factory == "span_enumerator":
-        listing: Listing = pipe.listing
-        softmax, overlap = pipe.loss == "softmax", pipe.cfg["overlap"]
-        report = Reach(labels, softmax=softmax, overlap=overlap, explain=listing.explain)
-    else:
-        listing = Listing(pipe.suggester, None)
-        report = StockReach(
-            labels,
-            softmax=pipe.cfg["max_positive"] == 1,
-            overlap="any" if pipe.cfg["allow_overlap"] else "flat",
-            explain=partial(_explain_suggester, component.settings["suggester"], listing),
+        annotated = [example for example in examples if is_annotated(example, component.keys)]
+        n_tokens = sum(len(example.predicted) for example in annotated)
+        n_inside = sum(
+            int(runs_to_mask(gold_ranges(eg, component.keys), len(eg.predicted)).sum())
+            for eg in annotated
         )
-    ids = {label: i for i, label in enumerate(labels)}
-    known = True
-    for example in examples:
-        if component.keys[0] not in example.reference.spans:
-            report.add_without_key()
+        if not n_tokens:
+            section.add("info", f"{side}: no tokens to go by")
             continue
-        listed = None
-        if known:
-            try:
-                listed = listing.before_training(example.predicted)
-            except (SpansError, ValueError, KeyError) as error:
-                known = False
-                report.forget_candidates()
-                report.add_note(f"candidates are not known before training ({error})")
-        gold = gold_spans(example, component.keys[0], ids)
-        report.add(example, gold, listed, band=listing.band)
-    return report
-
-
-def _explain_suggester(
-    settings: Mapping[str, Any], listing: Listing, offsets: IntArray, doc: Doc
-) -> list[str]:
-    """As `Listing.explain`; of a function that cannot be looked into, its settings are named."""
-    named = ", ".join(f"{name} = {value}" for name, value in settings.items() if name[0] != "@")
-    reasons = listing.explain(offsets, doc)
-    return [
-        f"not suggested with {named}" if named and reason == NO_CANDIDATE else reason
-        for reason in reasons
-    ]
-
-
-def _count_tags(component: Component, examples: Sequence[Example], labels: list[str]) -> TagReport:
-    pipe, key = component.pipe, component.keys[0]
-    if not pipe.labels:
-        # As at `initialize`: the layers of tags depend on labels and their overlaps.
-        pipe.set_labels(examples, labels)
-        pipe.set_layout(examples)
-    report: TagReport = pipe.new_report()
-    known = [_without_unknown(example, key, {*pipe.labels}) for example in examples]
-    for _ in pipe.count_gold(report, known):
-        pass
-    return report
-
-
-def _without_unknown(example: Example, key: str, labels: Collection[str]) -> Example:
-    """Without spans of labels that a trained component lacks, which are an error of their own."""
-    group = example.reference.spans.get(key, ())
-    if all(span.label_ in labels for span in group):
-        return example
-    reference = example.reference.copy()
-    reference.spans[key] = [span for span in reference.spans[key] if span.label_ in labels]
-    return Example(example.predicted, reference)
+        share = n_inside / n_tokens
+        section.add("info", f"{side}: {100 * share:.0f} % of tokens are in gold spans")
+        if side == "train" and most is not None and share > most:
+            section.add(
+                "warning",
+                f"that is above max_span_share = {most}: {component.name} would drop nothing, in "
+                "training neither. To prune such data set max_span_share = null.",
+            )
+    return section

@@ -1,6 +1,6 @@
 """What is to be trained, or was: the components that learn spans, and where their data is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,19 +11,28 @@ from spacy.language import Language
 from spacy.training import Example
 
 from spacy_spans.errors import DataError, SettingsError
+from spacy_spans.keys import ENTITIES
 from spacy_spans.pipelines import load_pipeline, unannotated
 from spacy_spans.readers import read_docbin
 
-LABELLING = ("span_enumerator", "multispan_tagger", "spancat", "spancat_singlelabel")
+ENTITY_FACTORIES = ("ner", "beam_ner")
+LABELLING = (
+    "span_enumerator",
+    "multispan_tagger",
+    "spancat",
+    "spancat_singlelabel",
+    *ENTITY_FACTORIES,
+)
 # They learn where spans are, not what they are.
-UNLABELLED = ("span_finder", "token_pruner", "pruned_transformer")
+PRUNERS = ("token_pruner", "pruned_transformer")
+UNLABELLED = ("span_finder", *PRUNERS)
 
 
 @dataclass
 class Component:
-    """One that learns from `doc.spans`.
+    """One that learns from `doc.spans`, or from entities.
 
-    keys (list): Of doc.spans, that it learns from; one for those that label.
+    keys (list): Of doc.spans, or `ENTITIES`, that it learns from; one for those that label.
     settings (Mapping): Its block of the config.
     """
 
@@ -37,6 +46,14 @@ class Component:
     def labels_spans(self) -> bool:
         """Whether it learns labels."""
         return self.factory in LABELLING
+
+    @property
+    def learns(self) -> bool:
+        """Whether it learns from spans as it is configured."""
+        if self.factory == "pruned_transformer":
+            attrs = self.pipe.model.attrs
+            return bool(attrs["gates"]) and bool(attrs["criterion"].learns)
+        return self.factory != "token_pruner" or bool(self.pipe.learns)
 
 
 @dataclass
@@ -65,8 +82,8 @@ def make_plan(
     data (Sequence[Path]): Training data, then dev data, as .spacy files or folders.
     train, dev (Path | None): The same by name; else what the config names.
     overrides (Mapping | None): Settings of the config, such as {"paths.train": "train.spacy"}.
-    RAISES (SettingsError): The config cannot be built, no component learns spans, or data is given
-        twice.
+    RAISES (SettingsError): The config cannot be built, there is no such pipeline, no component
+        learns spans, or data is given twice.
     RAISES (DataError): The pipeline cannot be loaded.
     """
     if len(data) > 2:
@@ -83,11 +100,13 @@ def make_plan(
         config: Any = nlp.config.interpolate()
     else:
         nlp, config = _build(source, overrides or {})
-    components = find_components(nlp)
+    frozen = (config.get("training") or {}).get("frozen_components") or ()
+    components = find_components(nlp, without=() if is_trained else frozen)
     if not components:
         raise SettingsError(
-            f"No component of {list(nlp.pipe_names)} learns spans. Expected one of these "
-            f"factories: {', '.join(LABELLING + UNLABELLED)}. For others, see `spacy debug data`."
+            f"No component of {list(nlp.pipe_names)} learns spans (frozen: {list(frozen)}). "
+            f"Expected one of these factories: {', '.join(LABELLING + UNLABELLED)}. For others, "
+            "see `spacy debug data`."
         )
     paths = {name: given.get(name) or _path_of(config, name) for name in ("train", "dev")}
     return Plan(nlp, config, components, is_trained, paths["train"], paths["dev"])
@@ -108,15 +127,21 @@ def _build(path: Path, overrides: Mapping[str, Any]) -> tuple[Language, Any]:
     return nlp, config
 
 
-def find_components(nlp: Language) -> list[Component]:
-    """Those that learn spans, in the order they run in."""
-    return [found for name in nlp.pipe_names if (found := _component(nlp, name))]
+def find_components(nlp: Language, without: Collection[str] = ()) -> list[Component]:
+    """Those that learn spans, in the order they run in.
+
+    without (Collection[str]): Names of components to leave out, such as frozen ones.
+    """
+    names = [name for name in nlp.pipe_names if name not in without]
+    return [found for name in names if (found := _component(nlp, name))]
 
 
 def _component(nlp: Language, name: str) -> Component | None:
     factory = nlp.get_pipe_meta(name).factory
     pipe: Any = nlp.get_pipe(name)
     settings = nlp.get_pipe_config(name)
+    if factory in ENTITY_FACTORIES:
+        return Component(name, factory, pipe, [ENTITIES], settings)
     if factory in LABELLING or factory == "span_finder":
         key = pipe.key if hasattr(pipe, "key") else pipe.cfg["spans_key"]
         return Component(name, factory, pipe, [key], settings)
@@ -125,13 +150,17 @@ def _component(nlp: Language, name: str) -> Component | None:
     return None
 
 
-def _path_of(config: Any, name: str) -> Path | None:
-    """Where the corpus that training reads is, if its reader has a path."""
+def corpus_settings(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The block of the reader that training calls "train" or "dev"; empty if there is none."""
     corpus: Any = config
-    reference = config.get("training", {}).get(f"{name}_corpus", f"corpora.{name}")
+    reference = (config.get("training") or {}).get(f"{name}_corpus", f"corpora.{name}")
     for part in str(reference).split("."):
-        corpus = corpus.get(part, {}) if isinstance(corpus, Mapping) else {}
-    path = corpus.get("path") if isinstance(corpus, Mapping) else None
+        corpus = corpus.get(part) if isinstance(corpus, Mapping) else None
+    return corpus if isinstance(corpus, Mapping) else {}
+
+
+def _path_of(config: Mapping[str, Any], name: str) -> Path | None:
+    path = corpus_settings(config, name).get("path")
     return Path(path) if path else None
 
 

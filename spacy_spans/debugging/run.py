@@ -8,10 +8,12 @@ from wasabi.printer import Printer
 from spacy_spans.debugging import gold, texts
 from spacy_spans.debugging.advice import recommend_component
 from spacy_spans.debugging.findings import Section, count
-from spacy_spans.debugging.plan import Plan, read_examples
+from spacy_spans.debugging.plan import PRUNERS, Plan, read_examples
+from spacy_spans.debugging.reach import check_reach
+from spacy_spans.debugging.reader import check_reader
 from spacy_spans.debugging.truncation import check_truncation
 from spacy_spans.errors import SettingsError
-from spacy_spans.keys import printable
+from spacy_spans.keys import ENTITIES, printable
 from spacy_spans.pipeline.gold_report import amount
 
 
@@ -41,7 +43,10 @@ def debug(plan: Plan, *, limit: int | None = None) -> list[Section]:
     for component in plan.components:
         if component.labels_spans:
             sections.append(gold.check_labels(sides, component, plan.config, plan.is_trained))
-            sections.append(gold.check_reach(sides, component))
+            sections.append(check_reach(sides, component))
+        elif component.factory in PRUNERS:
+            sections.append(gold.check_kept(sides, component))
+    sections.append(check_reader(sides, plan.config, keys))
     sections.append(check_truncation(plan.nlp, plan.config, sides, keys))
     for key in keys:
         several = f" ({key})" if len(keys) > 1 else ""
@@ -49,8 +54,9 @@ def debug(plan: Plan, *, limit: int | None = None) -> list[Section]:
         for section in found if key == keys[0] else found[1:]:
             section.title += several
             sections.append(section)
-        train = [example.reference for example in sides.get("train", ())]
-        sections.append(recommend_component(train, key))
+        if key != ENTITIES:
+            train = [example.reference for example in sides.get("train", ())]
+            sections.append(recommend_component(train, key))
     return sections
 
 

@@ -11,6 +11,7 @@ from spacy.tokens import Doc, Span
 
 from spacy_spans.debugging.findings import Section
 from spacy_spans.debugging.gold import Sides
+from spacy_spans.groups import is_annotated_for, spans_of
 from spacy_spans.pipeline.gold_report import amount, format_counts, shorten
 
 # Longer strings hardly occur twice.
@@ -58,7 +59,7 @@ def check_duplicates(sides: Sides, key: str) -> Section:
 
 def _differing(docs_of: dict[str, list[Doc]], key: str) -> int:
     def spans(doc: Doc) -> frozenset[Any]:
-        return frozenset((s.start_char, s.end_char, s.label) for s in doc.spans.get(key, ()))
+        return frozenset((s.start_char, s.end_char, s.label) for s in spans_of(doc, key))
 
     return sum(len({spans(doc) for doc in docs}) > 1 for docs in docs_of.values())
 
@@ -70,7 +71,7 @@ def check_annotations(sides: Sides, key: str) -> Section:
     edges: dict[str, Counter[str]] = defaultdict(Counter)
     example_of: dict[str, str] = {}
     for doc in docs:
-        for span in doc.spans.get(key, ()):
+        for span in spans_of(doc, key):
             for kind in _odd_edges(span):
                 edges[kind][span.label_] += 1
                 example_of.setdefault(kind, span.text)
@@ -80,7 +81,7 @@ def check_annotations(sides: Sides, key: str) -> Section:
             f"{amount(counts.total(), 'span')} {kind} ({format_counts(counts)}; e.g. "
             f"{shorten(example_of[kind])!r})",
         )
-    annotated = [doc for doc in docs if key in doc.spans]
+    annotated = [doc for doc in docs if is_annotated_for(doc, key)]
     _report_uneven(section, annotated, key)
     _report_relabelled(section, annotated, key)
     if not section.findings:
@@ -143,7 +144,7 @@ def find_relabelled(docs: Sequence[Doc], key: str) -> list[tuple[str, dict[str, 
     docs_of: dict[str, dict[frozenset[str], set[int]]] = defaultdict(lambda: defaultdict(set))
     for number, doc in enumerate(docs):
         labels_at: dict[tuple[int, int], set[str]] = defaultdict(set)
-        for span in doc.spans.get(key, ()):
+        for span in spans_of(doc, key):
             labels_at[span.start, span.end].add(span.label_)
         for (start, end), labels in labels_at.items():
             docs_of[doc[start:end].text][frozenset(labels)].add(number)
@@ -171,7 +172,7 @@ def find_uneven(docs: Sequence[Doc], key: str) -> list[tuple[str, int, int]]:
     rows = [
         (start + span.start, start + span.end)
         for doc, start in zip(docs, starts_of.tolist(), strict=True)
-        for span in doc.spans.get(key, ())
+        for span in spans_of(doc, key)
         if span.start < span.end
     ]
     spans = np.unique(np.asarray(rows, dtype=np.int64).reshape(-1, 2), axis=0)

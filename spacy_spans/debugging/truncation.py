@@ -12,6 +12,7 @@ from spacy.util import minibatch
 from spacy_spans.debugging.findings import Section
 from spacy_spans.debugging.gold import Sides
 from spacy_spans.errors import SpansError
+from spacy_spans.groups import spans_of
 from spacy_spans.pieces import Pieces, split_into_pieces
 from spacy_spans.pipeline.gold_report import amount, shorten
 from spacy_spans.types import LongArray
@@ -151,7 +152,7 @@ def _count_gold(doc: Doc, gold: Doc, lost: LongArray, keys: Sequence[str]) -> in
     return sum(
         bool(((starts < span.end_char) & (ends > span.start_char)).any())
         for key in keys
-        for span in gold.spans.get(key, ())
+        for span in spans_of(gold, key)
     )
 
 

@@ -1,26 +1,16 @@
 """Keys, labels, and gold that cannot be given: what is found, and what is an error."""
 
 import pytest
-from spacy.tokens import Doc, Span, SpanGroup
-from spacy.training import Example
+from spacy.tokens import Span
 
-from spacy_spans.debugging.gold import check_keys, check_labels, check_reach, check_weights
+from spacy_spans.debugging.gold import check_kept, check_keys, check_labels, check_weights
 
-from . import VOCAB, make, make_component, said, side
-
-LENGTH = {"@misc": "spacy-spans.length_candidates.v1", "max_length": 3}
-NGRAMS = {"@misc": "spacy.ngram_range_suggester.v1"}
-HEADER = ("side", "label", "lost", "because", "first", "document: characters")
+from . import make, make_component, said, side
 
 
 @pytest.fixture(scope="module")
 def enumerator():
-    return make_component("span_enumerator", candidates=LENGTH)
-
-
-@pytest.fixture(scope="module")
-def tagger():
-    return make_component("multispan_tagger")
+    return make_component("span_enumerator")
 
 
 # Keys
@@ -72,6 +62,67 @@ def test_keys_that_nothing_learns_from_are_named(enumerator):
     assert said(check_keys({"train": side(doc)}, [enumerator]))[1:] == [
         "info: train: no component learns from 'other'"
     ]
+
+
+def test_entities_are_a_key_of_their_own():
+    ner = make_component("ner")
+    bare, none, some = make("a", key=None), make("b", key=None), make("c d", key=None)
+    none.ents = []
+    some.ents = [Span(some, 0, 1, "A")]
+    assert said(check_keys({"dev": side(none, some)}, [ner])) == [
+        "good: dev: doc.ents, of ner: 1 span in 2 documents, 1 without any"
+    ]
+    assert said(check_keys({"dev": side(bare, make("e"))}, [ner])) == [
+        "error: dev: doc.ents, of ner, is in none of 2 documents; keys that are there: 'sc'. "
+        "Annotate entities, or use a component that learns from doc.spans.",
+        "info: dev: no component learns from 'sc'",
+    ]
+    (missing,) = said(check_keys({"dev": side(bare, some)}, [ner]))
+    assert missing.startswith("warning: dev: doc.ents, of ner, is missing from 1 of 2 documents")
+    assert said(check_keys({"dev": side(none)}, [ner])) == [
+        "error: dev: doc.ents, of ner, has no span in 1 document"
+    ]
+
+
+def test_several_keys_of_a_pruner_are_one_annotation():
+    pruner = make_component("token_pruner", spans_keys=["sc", "b", "doc.ents"])
+    both = make("a b", (0, 1, "A"))
+    both.spans["b"] = [Span(both, 1, 2, "B")]
+    both.ents = [Span(both, 0, 1, "E")]
+    other = make("c d", (0, 1, "B"), key="b")
+    assert said(check_keys({"train": side(both, other, make(""))}, [pruner])) == [
+        "good: train: doc.spans['sc'] or doc.spans['b'] or doc.ents, of token_pruner: 4 spans in 3 "
+        "documents, 1 without any"
+    ]
+    assert said(check_keys({"train": side(other)}, [pruner])) == [
+        "warning: train: token_pruner would learn from doc.spans['sc'] and doc.ents as well, where "
+        "there is no span. Correct spans_keys, or leave it out there."
+    ]
+    (found,) = said(check_keys({"train": side(make("a", key=None))}, [pruner]))
+    assert found.startswith("error: train: doc.spans['sc'] or doc.spans['b'] or doc.ents, of token")
+    assert "Set spans_keys to one of these" in found
+
+
+def test_what_learns_nothing_needs_no_annotations():
+    model = {"@architectures": "spacy-spans.LexicalTokenPruner.v1"}
+    pruner = make_component("token_pruner", model=model)
+    assert said(check_keys({"train": side(make("a", key=None))}, [pruner])) == [
+        "info: train: token_pruner learns from no annotations"
+    ]
+
+
+def test_two_heads_of_one_key_are_a_warning_and_of_two_keys_not():
+    heads = [make_component(name) for name in ("span_enumerator", "spancat_singlelabel")]
+    doc = make("a", (0, 1, "A"))
+    warning = (
+        "warning: span_enumerator, spancat_singlelabel all write doc.spans['sc']: the last of them "
+        "overwrites the others. Give each a key of its own."
+    )
+    assert said(check_keys({"train": side(doc)}, heads))[2:] == [warning]
+    heads[1].keys[:] = ["other"]
+    doc.spans["other"] = [Span(doc, 0, 1, "A")]
+    found = check_keys({"train": side(doc)}, heads).findings
+    assert [level for level, _ in found] == ["good", "good"]
 
 
 # Scores
@@ -161,6 +212,21 @@ def test_labels_of_the_config(enumerator, tmp_path):
     assert found == ["good: 1 label, the same on each side"]
 
 
+def test_labels_that_ner_stores_are_counts_by_action(tmp_path):
+    ner = make_component("ner")
+    path = tmp_path / "ner.json"
+    path.write_text('{"0": {}, "1": {"A": 3}, "4": {"A": 3, "": 1}}', encoding="utf8")
+    config = {"initialize": {"components": {"ner": {"labels": {"path": str(path)}}}}}
+    doc = make("w", key=None)
+    doc.ents = [Span(doc, 0, 1, "A")]
+    assert said(check_labels({"train": side(*[doc] * 10)}, ner, config, False)) == [
+        "good: 1 label, the same on each side"
+    ]
+    path.write_text('{"1": {"B": 3}}', encoding="utf8")
+    found = said(check_labels({"train": side(*[doc] * 10)}, ner, config, False))
+    assert found[0].startswith("error: 'A' (10) in the data, but not among the labels of the")
+
+
 def test_labels_of_a_trained_component():
     component = make_component("span_enumerator")
     component.pipe.add_label("A")
@@ -169,173 +235,32 @@ def test_labels_of_a_trained_component():
     assert "'B' (11) in the data, but not among the labels of the component ('A')" in found
 
 
-# Reach
-
-
-@pytest.mark.parametrize("factory", ["span_enumerator", "multispan_tagger", "spancat"])
-def test_nothing_to_reach(factory):
-    for docs in ([], [make("")], [make("a", key=None)], [make("a")]):
-        section = check_reach({"train": side(*docs)}, make_component(factory))
-        assert said(section) == ["info: nothing to check: no span under 'sc'"]
-        assert section.table == []
-
-
-def test_what_is_too_long_for_candidates_stands_in_the_table(enumerator):
-    train = [
-        make("x", key=None),
-        make("a b c d", (0, 4, "LONG"), (0, 1, "SHORT")),
-        make("e f g h i", (0, 5, "LONG"), (1, 5, "SHORT")),
-    ]
-    dev = [make("a b c", (0, 3, "LONG"))]
-    section = check_reach({"train": side(*train), "dev": side(*dev)}, enumerator)
-    levels = [level for level, _ in section.findings]
-    assert levels == ["warning", "info", "good", "info"]
-    assert "train: 3 of 4 gold spans in 'sc' are no candidates" in section.findings[0][1]
-    assert "dev: all of 1 gold span" in section.findings[2][1]
-    because = "longer than max_length = 3"
-    assert section.table == [
-        HEADER,
-        ("train", "LONG", "2", because, "a b c d", "1: 0 to 7"),
-        ("train", "SHORT", "1", because, "f g h i", "2: 2 to 9"),
-    ]
-
-
-@pytest.mark.parametrize("factory", ["span_enumerator", "multispan_tagger", "spancat"])
-def test_a_side_of_which_nothing_can_be_given_is_an_error(factory):
-    predicted = Doc(VOCAB, words=["ab"])
-    reference = Doc(VOCAB, words=["a", "b"], spaces=[False, False])
-    reference.spans["sc"] = [Span(reference, 0, 1, "A")]
-    component = make_component(
-        factory, **({"alignment_mode": "strict"} if factory == "multispan_tagger" else {})
-    )
-    section = check_reach({"train": [Example(predicted, reference)]}, component)
-    assert ("error", "train: none of 1 gold span can be given: see above") in section.findings
-    because = "with an end inside a token, or without any token"
-    assert section.table[1:] == [("train", "A", "1", because, "a", "0: 0 to 1")]
-    # One that can be is enough.
-    more = [Example(predicted, reference), *side(make("a", (0, 1, "A")))]
-    section = check_reach({"train": more}, component)
-    assert "error" not in [level for level, _ in section.findings]
-
-
-def test_other_reasons_of_candidates():
-    given = {"@misc": "spacy-spans.preset_candidates.v1", "spans_key": "given"}
-    within = {**LENGTH, "max_length": 2, "min_length": 2, "within_sentences": True}
-    predicted = Doc(VOCAB, words=["a", "b", "c", "d"], sent_starts=[True, False, True, False])
-    reference = Doc(VOCAB, words=["a", "b", "c", "d"])
-    reference.spans["sc"] = [
-        Span(reference, *span)
-        for span in ((0, 2, "KEPT"), (1, 3, "ACROSS"), (0, 1, "SHORT"), (1, 4, "LONG"))
-    ]
-    predicted.spans["given"] = [Span(predicted, 0, 2)]
-    examples = {"dev": [Example(predicted, reference)]}
-    rows = check_reach(examples, make_component("span_enumerator", candidates=within)).table
-    assert [row[1:4] for row in rows[1:]] == [
-        ("ACROSS", "1", "across a sentence boundary"),
-        ("LONG", "1", "longer than max_length = 2"),
-        ("SHORT", "1", "shorter than min_length = 2"),
-    ]
-    rows = check_reach(examples, make_component("span_enumerator", candidates=given)).table
-    assert {row[3] for row in rows[1:]} == {"not in doc.spans['given']"}
-    predicted.spans["kept_tokens"] = [Span(predicted, 0, 2)]
-    component = make_component(
-        "span_enumerator", candidates={**LENGTH, "max_length": 4}, within_kept=True
-    )
-    rows = check_reach(examples, component).table
-    assert [row[1:4] for row in rows[1:]] == [
-        ("ACROSS", "1", "outside of kept runs"),
-        ("LONG", "1", "outside of kept runs"),
-    ]
-
-
-def test_candidates_that_are_not_known_before_training_are_a_warning():
-    given = {"@misc": "spacy-spans.preset_candidates.v1", "spans_key": "given"}
-    component = make_component("span_enumerator", candidates=given)
-    section = check_reach({"train": side(make("a", (0, 1, "A")))}, component)
-    (found,) = said(section)
-    assert "warning: train: candidates are not known before training (" in found
-    assert section.table == []
+# Kept tokens
 
 
 @pytest.mark.parametrize(
-    ("factory", "config", "reasons"),
-    [
-        ("spancat", {}, {"not suggested with sizes = [1, 2, 3]": 1}),
-        (
-            "spancat",
-            {
-                "suggester": {
-                    "@misc": "spacy.ngram_range_suggester.v1",
-                    "min_size": 1,
-                    "max_size": 2,
-                }
-            },
-            {"not suggested with min_size = 1, max_size = 2": 1},
-        ),
-        ("spancat", {"suggester": LENGTH}, {"longer than max_length = 3": 1}),
-        (
-            "spancat_singlelabel",
-            {"suggester": {**LENGTH, "max_length": 4}},
-            {"excluded by a span that it overlaps": 1},
-        ),
-        (
-            "spancat_singlelabel",
-            {"suggester": {**LENGTH, "max_length": 4}, "allow_overlap": False},
-            {"excluded by a span that it overlaps": 2},
-        ),
-    ],
+    ("most", "n_inside", "n_warnings"), [(0.4, 2, 0), (0.4, 3, 1), (None, 5, 0), (0, 0, 0)]
 )
-def test_reasons_of_stock_components(factory, config, reasons):
-    docs = [make("a b c d", (0, 4, "A"), (2, 3, "A"), (2, 3, "B"))]
-    section = check_reach({"train": side(*docs)}, make_component(factory, **config))
-    found = {}
-    for row in section.table[1:]:
-        found[row[3]] = found.get(row[3], 0) + int(row[2])
-    assert found == reasons
-    advice = "max_positive = 1" if "single" in factory else "coverage"
-    assert advice in section.findings[0][1]
-
-
-def test_what_tags_cannot_express(tagger):
-    docs = [make("a b c", (0, 2, "A"), (1, 3, "A"), (0, 3, "B")), make("a", (0, 1, "B"))]
-    section = check_reach({"train": side(*docs), "dev": side(*docs[1:])}, tagger)
-    assert [level for level, _ in section.findings] == ["warning", "good"]
-    assert "train: 1 of 4 gold spans in 'sc' cannot be expressed" in section.findings[0][1]
-    assert section.table == [
-        HEADER,
-        ("train", "A", "1", "not expressed by the scheme", "b c", "0: 2 to 5"),
-    ]
-
-
-def test_limits_and_fragments_of_tags():
-    component = make_component(
-        "multispan_tagger", max_length=2, discontinuous=False, within_kept=True
+def test_share_of_tokens_that_a_pruner_is_to_keep(most, n_inside, n_warnings):
+    pruner = make_component(
+        "pruned_transformer", model={"name": "none"}, max_span_share=most, spans_keys=["sc", "b"]
     )
-    predicted = Doc(VOCAB, words=list("abcdef"))
-    predicted.spans["kept_tokens"] = [Span(predicted, 0, 4)]
-    reference = Doc(VOCAB, words=list("abcdef"))
-    spans = [
-        Span(reference, 0, 1, "PARTS", span_id="m"),
-        Span(reference, 2, 3, "PARTS", span_id="m"),
-        Span(reference, 0, 3, "LONG"),
-        Span(reference, 4, 5, "AWAY"),
-    ]
-    reference.spans["sc"] = SpanGroup(reference, name="sc", spans=spans)
-    section = check_reach({"train": [Example(predicted, reference)]}, component)
-    assert section.table[1:] == [
-        ("train", "AWAY", "1", "outside of kept runs", "e", "0: 8 to 9"),
-        ("train", "LONG", "1", "outside of min_length to max_length", "a b c", "0: 0 to 5"),
-        ("train", "PARTS", "1", "of fragments that are not joined", "a … c", "0: 0 to 5"),
-    ]
-    assert [level for level, _ in section.findings] == ["warning"] * 3 + ["error"]
+    doc = make("a b c d e", *((i, i + 1, "A") for i in range(n_inside)))
+    sides = {"train": side(doc, make(""), make("f g", key=None)), "dev": side(doc)}
+    found = said(check_kept(sides, pruner))
+    share = f"{20 * n_inside} % of tokens are in gold spans"
+    assert [found[0], found[-1]] == [f"info: train: {share}", f"info: dev: {share}"]
+    assert len(found) == 2 + n_warnings
+    assert all(
+        own.startswith(
+            f"warning: that is above max_span_share = {most}: pruned_transformer would drop nothing"
+        )
+        for own in found[1:-1]
+    )
 
 
-def test_spans_of_labels_that_a_trained_tagger_lacks_are_left_out():
-    component = make_component("multispan_tagger")
-    component.pipe.add_label("A")
-    component.pipe.cfg.update(shared=False, links=False)
-    docs = [make("a b c", (0, 2, "A"), (1, 3, "A"), (0, 1, "B")), make("a", (0, 1, "B"))]
-    section = check_reach({"dev": side(*docs)}, component)
-    assert "dev: 1 of 2 gold spans in 'sc' cannot be expressed" in section.findings[0][1]
-    assert [row[1] for row in section.table[1:]] == ["A"]
-    assert [span.label_ for span in docs[0].spans["sc"]] == ["A", "A", "B"]
+def test_a_pruner_without_tokens_has_nothing_to_go_by():
+    found = said(
+        check_kept({"dev": side(make(""), make("a", key=None))}, make_component("token_pruner"))
+    )
+    assert found == ["info: dev: no tokens to go by"]
