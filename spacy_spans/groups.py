@@ -34,6 +34,11 @@ def spans_of(doc: Doc, key: str) -> Sequence[Span]:
     return spans
 
 
+def describe_keys(docs: Iterable[Doc]) -> str:
+    """The keys that any of the documents has, for a message; "none" without any."""
+    return ", ".join(sorted({key for doc in docs for key in doc.spans})) or "none"
+
+
 def write_group(
     doc: Doc,
     key: str,

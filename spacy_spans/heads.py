@@ -23,6 +23,7 @@ from tqdm import tqdm
 from wasabi.tables import table
 
 from spacy_spans.errors import DataError, SettingsError, SpansError
+from spacy_spans.groups import describe_keys
 from spacy_spans.pipelines import predict, unannotated
 from spacy_spans.types import FloatArray
 
@@ -233,11 +234,10 @@ def measure_importance(
 def _check_gradient(nlp: Language, gold: Sequence[Doc], total: float) -> None:
     if 0 < total < float("inf"):
         return
-    keys = sorted({key for doc in gold for key in doc.spans})
     raise DataError(
         f"The loss of the pipeline's components {list(nlp.pipe_names)} does not depend on the "
         f"encoder on these {len(gold)} documents (the gradients of its heads sum to {total}): most "
-        f"often they have no gold. Their keys of doc.spans are {keys or 'none'}. Expected "
+        f"often they have no gold. Their keys of doc.spans: {describe_keys(gold)}. Expected "
         "the annotations that the components were trained on, on at least one document with text."
     )
 

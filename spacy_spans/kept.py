@@ -7,7 +7,7 @@ import numpy as np
 from spacy.tokens import Doc
 
 from spacy_spans.errors import SpansWarning
-from spacy_spans.groups import read_offsets
+from spacy_spans.groups import describe_keys, read_offsets
 from spacy_spans.kernels.pruning import BoolArray, runs_to_mask
 from spacy_spans.types import IntArray
 
@@ -37,10 +37,9 @@ class KeptRuns:
             and not any(own is not None for own in runs)
         ):
             self.has_warned = True
-            keys = sorted({key for doc in docs for key in doc.spans})
             message = (
                 f"None of the {len(docs)} documents of a batch has doc.spans[{self.key!r}] "
-                f"(keys that are there: {', '.join(keys) or 'none'}): {self.consequence}. Put "
+                f"(keys that are there: {describe_keys(docs)}): {self.consequence}. Put "
                 "`token_pruner` earlier in the pipeline, for training also list it in [training] "
                 "annotating_components, and give both the same kept_key; or let the transformer "
                 "write what its gates keep: `pruned_transformer` does."

@@ -15,6 +15,7 @@ from spacy_spans.kernels.enumeration import segment_limits
 from spacy_spans.pieces import Pieces, Windows, lay_out_rows
 from spacy_spans.span_getters import build_kept_spans_v1, build_piece_windows_v1
 
+from .encoder import TRANSFORMER_LISTENER
 from .pipeline import make_examples, write_spans
 
 STRIDED = {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 12, "stride": 8}
@@ -312,13 +313,7 @@ def test_any_runs_are_encoded_and_nothing_else(kept_nlp, data):
 def listening(make, get_spans):
     spacy.util.fix_random_seed(0)
     nlp = make(get_spans)
-    model = {
-        "tok2vec": {
-            "@architectures": "spacy-transformers.TransformerListener.v1",
-            "grad_factor": 1.0,
-            "pooling": {"@layers": "reduce_mean.v1"},
-        }
-    }
+    model = {"tok2vec": TRANSFORMER_LISTENER}
     nlp.add_pipe("span_enumerator", config={"model": model, "within_kept": get_spans == KEPT})
     examples = make_examples(nlp)
     nlp.initialize(lambda: examples)

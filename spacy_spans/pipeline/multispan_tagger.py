@@ -34,6 +34,7 @@ from spacy_spans.pipeline.stored_pipe import (
     N_SAMPLE_DOCS,
     check_upstream,
     follow_key_in_score_weights,
+    warn_of_unencoded,
 )
 from spacy_spans.pipeline.tag_decoding import (
     Found,
@@ -348,6 +349,7 @@ class MultispanTagger(SpansPipe):
         self._report_and_set_bias(get_examples())
         follow_key_in_score_weights(self, nlp, SCORE_WEIGHTS)
         self.warn_of_shared_key(nlp)
+        warn_of_unencoded(self, nlp, self._kept.key if self._kept is not None else None)
 
     def set_layout(self, examples: Iterable[Example]) -> None:
         layout = choose_layout(

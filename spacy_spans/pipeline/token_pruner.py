@@ -20,7 +20,7 @@ from thinc.types import Floats2d
 
 from spacy_spans.alignment import gold_ranges, is_annotated
 from spacy_spans.errors import SettingsError, SpansError, SpansWarning
-from spacy_spans.groups import read_offsets, write_group
+from spacy_spans.groups import describe_keys, read_offsets, write_group
 from spacy_spans.kernels.losses import rarity_bias, sigmoid, sigmoid_loss
 from spacy_spans.kernels.pruning import (
     BoolArray,
@@ -240,10 +240,9 @@ class TokenPruner(StoredPipe):
         missing = [key for key in self.always_keep if not any(key in doc.spans for doc in docs)]
         if missing and any(len(doc) for doc in docs) and not self._has_warned_of_missing:
             self._has_warned_of_missing = True
-            keys = sorted({key for doc in docs for key in doc.spans})
             message = (
                 f"{self.name}: none of the {len(docs)} documents of a batch has doc.spans "
-                f"{missing}, of always_keep (keys that are there: {', '.join(keys) or 'none'}). "
+                f"{missing}, of always_keep (keys that are there: {describe_keys(docs)}). "
                 "Put the component that writes them earlier in the pipeline, for training also "
                 "into [training] annotating_components."
             )

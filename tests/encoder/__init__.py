@@ -20,6 +20,11 @@ from transformers import (
     XLMRobertaModel,
 )
 
+TRANSFORMER_LISTENER = {
+    "@architectures": "spacy-transformers.TransformerListener.v1",
+    "grad_factor": 1.0,
+    "pooling": {"@layers": "reduce_mean.v1"},
+}
 VOCABULARY = 50
 WIDTH = 16
 N_LAYERS = 3

@@ -16,6 +16,7 @@ from spacy_spans.pipeline.pruned_transformer import PrunedTransformer, mark_rele
 from spacy_spans.span_getters import build_piece_windows_v1
 
 from ..pipeline import write_spans
+from . import TRANSFORMER_LISTENER
 
 pytestmark = pytest.mark.slow
 
@@ -26,11 +27,6 @@ TEXTS = [
     "We walked for hours along the river until the towers of the old town came in sight.",
 ]
 WINDOWS = {"@span_getters": "spacy-spans.piece_windows.v1", "max_pieces": 16}
-LISTENER = {
-    "@architectures": "spacy-transformers.TransformerListener.v1",
-    "grad_factor": 1.0,
-    "pooling": {"@layers": "reduce_mean.v1"},
-}
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +47,7 @@ def make_nlp(encoder, factory="pruned_transformer", **settings):
         **settings,
     }
     nlp.add_pipe(factory, name="transformer", config={"model": model})
-    nlp.add_pipe("span_enumerator", config={"model": {"tok2vec": LISTENER}})
+    nlp.add_pipe("span_enumerator", config={"model": {"tok2vec": TRANSFORMER_LISTENER}})
     return nlp
 
 

@@ -1,6 +1,7 @@
 """Pruner, transformer on kept runs, spans within them: one pipeline, on anything."""
 
 import random
+import re
 import warnings
 
 import numpy as np
@@ -12,7 +13,7 @@ from thinc.api import Adam
 from spacy_spans.errors import SpansError, SpansWarning
 from spacy_spans.policies import build_threshold_policy_v1
 
-from ..encoder import save_bert
+from ..encoder import TRANSFORMER_LISTENER, save_bert
 from . import DATA, SMALL_TOK2VEC, found, make_examples
 
 pytestmark = pytest.mark.slow
@@ -23,14 +24,9 @@ WORDS = [
     "#" * 90,
     "  ",
 ]
-LISTENER = {
-    "@architectures": "spacy-transformers.TransformerListener.v1",
-    "grad_factor": 1.0,
-    "pooling": {"@layers": "reduce_mean.v1"},
-}
 
 
-def make_pipeline(encoder, **settings):
+def make_pipeline(encoder, finder="span_enumerator", **settings):
     spacy.util.fix_random_seed(0)
     nlp = spacy.blank("en")
     nlp.add_pipe("token_pruner", config={"model": {"tok2vec": SMALL_TOK2VEC}})
@@ -40,8 +36,8 @@ def make_pipeline(encoder, **settings):
         "get_spans": {"@span_getters": "spacy-spans.kept_spans.v1", "max_pieces": 32},
     }
     nlp.add_pipe("transformer", config={"model": model})
-    finder = {"model": {"tok2vec": LISTENER}, "within_kept": True, **settings}
-    nlp.add_pipe("span_enumerator", config=finder)
+    config = {"model": {"tok2vec": TRANSFORMER_LISTENER}, "within_kept": True, **settings}
+    nlp.add_pipe(finder, config=config)
     return nlp
 
 
@@ -112,12 +108,16 @@ def test_training_where_nothing_is_kept_is_harmless(trained):
 
 
 @pytest.mark.parametrize("settings", [{"within_kept": False}, {"kept_key": "other"}])
-def test_spans_in_tokens_that_are_not_encoded_are_warned_of(tmp_path, settings):
-    nlp = make_pipeline(save_bert(tmp_path, ["a"]), **settings)
-    message = r"span_enumerator looks .* encodes the runs of doc.spans\['kept_tokens'\] only"
-    with pytest.warns(SpansWarning, match=message) as caught:
+@pytest.mark.parametrize("finder", ["span_enumerator", "multispan_tagger"])
+def test_spans_in_tokens_that_are_not_encoded_are_warned_of(tmp_path, finder, settings):
+    nlp = make_pipeline(save_bert(tmp_path, ["a"]), finder, **settings)
+    message = rf"{finder} looks .* encodes the runs of doc.spans\['kept_tokens'\] only"
+    with pytest.warns(SpansWarning) as caught:
         nlp.initialize(lambda: make_examples(nlp))
-    assert len(caught) == 1
+    # The tagger also counts the gold spans that its tags cannot express.
+    said = [str(warning.message) for warning in caught]
+    assert sum(bool(re.match(message, text)) for text in said) == 1
+    assert all("kept_tokens" in text or "cannot be expressed" in text for text in said)
 
 
 def test_a_transformer_that_was_left_out_is_an_error(tmp_path):

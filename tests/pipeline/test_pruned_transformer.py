@@ -17,6 +17,7 @@ from transformers import BertConfig, BertModel, BertTokenizerFast
 from spacy_spans.encoder.forward import draw_threshold
 from spacy_spans.errors import DataError, SettingsError, SpansError, SpansWarning
 
+from ..encoder import TRANSFORMER_LISTENER
 from . import found, scored, write_spans
 
 pytestmark = pytest.mark.slow
@@ -25,11 +26,6 @@ WORDS = ["we", "want", "cooks", "who", "know", "law", "and", "food", "well", ","
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "un", "##be", "##li", "##x", "x"]
 ODD = ["unbelix", "x" * 40, "\n", "  ", "🙂", "unknown"]
 SPAN_WORDS = {"cooks", "law", "unbelix"}
-LISTENER = {
-    "@architectures": "spacy-transformers.TransformerListener.v1",
-    "grad_factor": 1.0,
-    "pooling": {"@layers": "reduce_mean.v1"},
-}
 GATE = "spacy-spans.gate_criterion.v1"
 UNTRAINED = ("norm", "attention", "random")
 
@@ -76,7 +72,9 @@ def make_nlp(folder, factory="pruned_transformer", setter=None, component=None, 
     if factory == "transformer":
         config["set_extra_annotations"] = {"@annotation_setters": "spacy-spans.kept_tokens.v1"}
     nlp.add_pipe(factory, name="transformer", config=config)
-    nlp.add_pipe("span_enumerator", config={"model": {"tok2vec": LISTENER}, "within_kept": True})
+    nlp.add_pipe(
+        "span_enumerator", config={"model": {"tok2vec": TRANSFORMER_LISTENER}, "within_kept": True}
+    )
     return nlp
 
 

@@ -4,17 +4,12 @@ import pytest
 import spacy
 from spacy.training import Example
 
-from ..encoder import save_bert
+from ..encoder import TRANSFORMER_LISTENER, save_bert
 from . import found, write_spans
 
 pytestmark = pytest.mark.slow
 
 WORDS = ["we", "want", "cooks", "who", "know", "law"]
-LISTENER = {
-    "@architectures": "spacy-transformers.TransformerListener.v1",
-    "grad_factor": 1.0,
-    "pooling": {"@layers": "reduce_mean.v1"},
-}
 NAMES = ("token_recall", "keep_ratio", "span_recall")
 
 
@@ -108,7 +103,7 @@ def test_other_components_keep_their_weights(folder):
     setter = {"@annotation_setters": "spacy-spans.kept_tokens.v1", "kept_key": "by_gates"}
     settings = {"model": model, "set_extra_annotations": setter, "max_span_share": None}
     nlp.add_pipe("pruned_transformer", name="transformer", config=settings)
-    nlp.add_pipe("span_enumerator", config={"model": {"tok2vec": LISTENER}})
+    nlp.add_pipe("span_enumerator", config={"model": {"tok2vec": TRANSFORMER_LISTENER}})
     nlp.initialize(lambda: make_examples(nlp)[:3])
     weights = nlp.config["training"]["score_weights"]
     assert weights["kept_tokens_f"] == weights["spans_sc_f"] == 0.5

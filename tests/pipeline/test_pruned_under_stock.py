@@ -8,17 +8,12 @@ from thinc.api import Adam
 
 from spacy_spans.errors import SpansError
 
-from ..encoder import save_bert
+from ..encoder import TRANSFORMER_LISTENER, save_bert
 from . import found, write_spans
 
 pytestmark = pytest.mark.slow
 
 WORDS = ["we", "want", "cooks", "who", "know", "law"]
-LISTENER = {
-    "@architectures": "spacy-transformers.TransformerListener.v1",
-    "grad_factor": 1.0,
-    "pooling": {"@layers": "reduce_mean.v1"},
-}
 NER = {
     "model": {
         "@architectures": "spacy.TransitionBasedParser.v2",
@@ -27,7 +22,7 @@ NER = {
         "hidden_width": 8,
         "maxout_pieces": 1,
         "use_upper": False,
-        "tok2vec": LISTENER,
+        "tok2vec": TRANSFORMER_LISTENER,
     }
 }
 SPANCAT = {
@@ -35,7 +30,7 @@ SPANCAT = {
         "@architectures": "spacy.SpanCategorizer.v1",
         "reducer": {"@layers": "spacy.mean_max_reducer.v1", "hidden_size": 8},
         "scorer": {"@layers": "spacy.LinearLogistic.v1", "nO": None, "nI": None},
-        "tok2vec": LISTENER,
+        "tok2vec": TRANSFORMER_LISTENER,
     }
 }
 TEXTCAT = {
@@ -46,7 +41,7 @@ TEXTCAT = {
         "use_reduce_last": False,
         "use_reduce_max": False,
         "use_reduce_mean": True,
-        "tok2vec": LISTENER,
+        "tok2vec": TRANSFORMER_LISTENER,
     }
 }
 

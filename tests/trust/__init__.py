@@ -11,15 +11,11 @@ from spacy.tokens import Doc
 from spacy.training import Example
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
+from ..encoder import TRANSFORMER_LISTENER
 from ..pipeline import SMALL_TOK2VEC, write_spans
 
 LABELS = ("A", "B", "C")
 WORDS = ["we", "want", "cooks", "who", "know", "law", "and", "food", "well", ",", "!", "日"]
-TRANSFORMER_LISTENER = {
-    "@architectures": "spacy-transformers.TransformerListener.v1",
-    "grad_factor": 1.0,
-    "pooling": {"@layers": "reduce_mean.v1"},
-}
 STRIDES = {"window": 16, "stride": 16}
 # Word pieces of a window. A run of digits has more.
 MAX_PIECES = 24
