@@ -7,7 +7,7 @@ from pathlib import Path
 from timeit import default_timer
 from typing import Any, TypeAlias
 
-from spacy_spans.errors import DataError, SpansError
+from spacy_spans.errors import SpansError
 from spacy_spans.runtime import import_code, use_gpu
 
 Report: TypeAlias = dict[str, Any]
@@ -88,7 +88,7 @@ class _Session:
         # The parent never needs them.
         import torch
 
-        from spacy_spans.pipelines import load_pipeline
+        from spacy_spans.pipelines import load_pipeline, require_key
         from spacy_spans.readers import read_docbin
 
         use_gpu(conditions.gpu_id)
@@ -100,13 +100,7 @@ class _Session:
         self.conditions = conditions
         self.gold = list(read_docbin(conditions.data, self.nlp.vocab))
         self.loaded_mb = peak_mb()
-        key = conditions.spans_key
-        if not any(key in doc.spans for doc in self.gold):
-            there = sorted({key for doc in self.gold for key in doc.spans})
-            raise DataError(
-                f"The data has no doc.spans[{key!r}], only {there or 'no keys at all'}: pass one "
-                "that is there as --spans-key."
-            )
+        require_key(self.gold, conditions.spans_key, "The data")
         self.n_words = 0
         self.predicted: list[Any] = []
 

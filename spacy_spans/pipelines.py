@@ -158,9 +158,21 @@ def check_keys(gold: Sequence[Doc], predicted: Sequence[Doc], spans_key: str) ->
     RAISES (DataError): Names the side that lacks the key and the keys it has.
     """
     for side, docs in (("The data", gold), ("The pipeline's output", predicted)):
-        keys = {key for doc in docs for key in doc.spans}
-        if docs and spans_key not in keys:
-            raise DataError(
-                f"{side} has no doc.spans[{spans_key!r}], only {sorted(keys) or 'no keys at all'}: "
-                "pass a key that both have as --spans-key"
-            )
+        if docs:
+            require_key(docs, spans_key, side)
+
+
+def require_key(docs: Sequence[Doc], spans_key: str, side: str) -> None:
+    """Stop when no document has the key.
+
+    docs (Sequence[Doc]): Documents; without any, none has it.
+    spans_key (str): Key in doc.spans.
+    side (str): What the documents are, to begin the message with.
+    RAISES (DataError): Names the side and the keys it has.
+    """
+    keys = {key for doc in docs for key in doc.spans}
+    if spans_key not in keys:
+        raise DataError(
+            f"{side} has no doc.spans[{spans_key!r}], only {sorted(keys) or 'no keys at all'}: "
+            "pass a key that is there as --spans-key"
+        )
