@@ -39,10 +39,12 @@ class Supervision:
 
     relevance (list): For each document the relevance of each token, 0, 1 or UNKNOWN.
     batch (PrunedTransformerBatch | None): Set by the model: what it made of the documents.
+    loss (float | None): Set by the model: see `gate_loss`. None without gates that learn.
     """
 
     relevance: list[FloatArray]
     batch: PrunedTransformerBatch | None = None
+    loss: float | None = None
 
 
 def forward(model: Any, docs: list[Doc], is_train: bool) -> tuple[FullTransformerBatch, Callable]:
@@ -71,9 +73,12 @@ def forward(model: Any, docs: list[Doc], is_train: bool) -> tuple[FullTransforme
     )
     if supervision is not None:
         supervision.batch = full
-    wanted = None
+    loss = None
     if supervision is not None and pruning is not None and pruning.criterion.learns:
-        wanted = _relevance_of_pieces(batch, np.concatenate(supervision.relevance))
+        assert words is not None
+        relevance = np.concatenate(supervision.relevance)
+        loss = gate_loss(parts, words, _relevance_of_pieces(batch, relevance))
+        supervision.loss = loss.item()
 
     def backprop(d_batch: FullTransformerBatch) -> list[Doc]:
         (d_output,) = d_batch.model_output.values()
@@ -81,11 +86,11 @@ def forward(model: Any, docs: list[Doc], is_train: bool) -> tuple[FullTransforme
         for rows, encoded in parts:
             outputs.append(encoded.hidden)
             gradients.append(d_output[torch.as_tensor(rows), : encoded.hidden.shape[1]])
-        if wanted is not None and words is not None:
-            loss = gate_loss(parts, words, wanted)
+        if loss is not None:
+            assert supervision is not None
             outputs.append(loss)
             gradients.append(torch.ones_like(loss))
-            if (wanted != UNKNOWN).any():
+            if any((own != UNKNOWN).any() for own in supervision.relevance):
                 model.attrs.update(gates_trained=True, trained_gates=list(model.attrs["gates"]))
         model.attrs["n_updates"] += 1
         torch.autograd.backward(outputs, gradients)

@@ -142,17 +142,27 @@ class PrunedTransformer(Transformer):
         sgd: Optimizer | None = None,
         losses: dict[str, float] | None = None,
     ) -> dict[str, float]:
-        """As the stock pipe's; the loss of the gates joins what the listeners send back."""
+        """As the stock pipe's; the loss of the gates joins what the listeners send back.
+
+        RETURNS (Dict[str, float]): Under the name of the component the cross-entropy of the gates,
+            per word and gate. Without gates that learn it is stock's number: the squares of all
+            that the listeners sent back.
+        """
         examples = list(examples)
         validate_examples(examples, "PrunedTransformer.update")
+        losses = {} if losses is None else losses
         supervision = Supervision([mark_relevant(own, self.spans_keys) for own in examples])
         self._pruned_model.supervision = supervision
         try:
-            result: dict[str, float] = super().update(examples, drop=drop, sgd=sgd, losses=losses)
+            # Listeners go on adding to what stock gets here, after this update.
+            stock_losses = {} if self._gates_learn else losses
+            super().update(examples, drop=drop, sgd=sgd, losses=stock_losses)
         finally:
             self._pruned_model.supervision = None
+        if supervision.loss is not None:
+            losses[self.name] = losses.get(self.name, 0.0) + supervision.loss
         self._set_kept([example.predicted for example in examples], supervision.batch)
-        return result
+        return losses
 
     def _set_kept(self, docs: list[Doc], batch: PrunedTransformerBatch | None) -> None:
         """Let components that come after see what was kept of the very vectors they learn on."""
@@ -204,6 +214,10 @@ class PrunedTransformer(Transformer):
     @property
     def _pruned_model(self) -> Any:
         return self.model
+
+    @property
+    def _gates_learn(self) -> bool:
+        return bool(self.model.attrs["gates"]) and self.model.attrs["criterion"].learns
 
 
 def read_checksum(file: Path) -> str | None:

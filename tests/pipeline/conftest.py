@@ -31,3 +31,36 @@ def said(monkeypatch):
     monkeypatch.setattr(logger_stream_handler, "stream", stream)
     # Time and level come first.
     return lambda: [line.split("] ", 2)[2] for line in stream.getvalue().splitlines()]
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory):
+    """A folder with a BERT of four layers that nothing was learned by."""
+    from ..encoder import save_bert
+    from .pruned import PIECES
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 4, "intermediate_size": 48}
+    return save_bert(tmp_path_factory.mktemp("bert"), PIECES, **sizes)
+
+
+@pytest.fixture(scope="session")
+def pruned(bert):
+    """A pipeline with a `pruned_transformer`, trained for a few steps. Not to the end: it makes
+    mistakes, and is unsure.
+    """
+    from .pruned import make_examples, make_nlp, train
+
+    nlp = make_nlp(bert, gates=[1, 3])
+    nlp.initialize(lambda: make_examples(nlp))
+    train(nlp, 40)
+    nlp.get_pipe("span_enumerator").cfg["threshold"] = 0.05
+    return nlp
+
+
+@pytest.fixture
+def dial(pruned):
+    """A function that sets attributes of the encoder of `pruned` for one test."""
+    attrs = pruned.get_pipe("transformer").model.attrs
+    before = dict(attrs)
+    yield attrs.update
+    attrs.update(before)

@@ -13,7 +13,7 @@ from thinc.api import Adam
 from spacy_spans.errors import SpansError, SpansWarning
 from spacy_spans.policies import build_threshold_policy_v1
 
-from ..encoder import TRANSFORMER_LISTENER, save_bert
+from ..encoder import TRANSFORMER_LISTENER
 from . import DATA, SMALL_TOK2VEC, found, make_examples
 
 pytestmark = pytest.mark.slow
@@ -109,8 +109,8 @@ def test_training_where_nothing_is_kept_is_harmless(trained):
 
 @pytest.mark.parametrize("settings", [{"within_kept": False}, {"kept_key": "other"}])
 @pytest.mark.parametrize("finder", ["span_enumerator", "multispan_tagger"])
-def test_spans_in_tokens_that_are_not_encoded_are_warned_of(tmp_path, finder, settings):
-    nlp = make_pipeline(save_bert(tmp_path, ["a"]), finder, **settings)
+def test_spans_in_tokens_that_are_not_encoded_are_warned_of(bert, finder, settings):
+    nlp = make_pipeline(bert, finder, **settings)
     message = rf"{finder} looks .* encodes the runs of doc.spans\['kept_tokens'\] only"
     with pytest.warns(SpansWarning) as caught:
         nlp.initialize(lambda: make_examples(nlp))
@@ -120,8 +120,8 @@ def test_spans_in_tokens_that_are_not_encoded_are_warned_of(tmp_path, finder, se
     assert all("kept_tokens" in text or "cannot be expressed" in text for text in said)
 
 
-def test_a_transformer_that_was_left_out_is_an_error(tmp_path):
-    nlp = make_pipeline(save_bert(tmp_path, ["a"]))
+def test_a_transformer_that_was_left_out_is_an_error(bert):
+    nlp = make_pipeline(bert)
     nlp.initialize(lambda: make_examples(nlp))
     doc = nlp.make_doc("a b")
     # As in a process that has made no transformer.

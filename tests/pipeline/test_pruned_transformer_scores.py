@@ -4,34 +4,21 @@ import pytest
 import spacy
 from spacy.training import Example
 
-from ..encoder import TRANSFORMER_LISTENER, save_bert
+from ..encoder import TRANSFORMER_LISTENER
 from . import found, write_spans
+from .pruned import model_of
 
 pytestmark = pytest.mark.slow
 
-WORDS = ["we", "want", "cooks", "who", "know", "law"]
+WORDS = "we want cooks who know law".split()
 NAMES = ("token_recall", "keep_ratio", "span_recall")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return save_bert(tmp_path_factory.mktemp("encoder"), WORDS)
-
-
-def make_nlp(folder, factory="pruned_transformer", **settings):
+def make_nlp(bert, **settings):
     nlp = spacy.blank("en")
-    model = {
-        "@architectures": "spacy-spans.PrunedTransformerModel.v1",
-        "name": str(folder),
-        "get_spans": {"@span_getters": "spacy-spans.piece_windows.v1", "max_pieces": 24},
-        # By chance, so that no training is needed.
-        "criterion": {"@misc": "spacy-spans.random_criterion.v1"},
-        "gates": [1],
-        "keep_ratio": 0.5,
-    }
-    nlp.add_pipe(
-        factory, name="transformer", config={"model": model, "max_span_share": None, **settings}
-    )
+    # By chance, so that no training is needed.
+    settings |= {"model": model_of(bert, criterion="random"), "max_span_share": None}
+    nlp.add_pipe("pruned_transformer", name="transformer", config=settings)
     nlp.initialize(lambda: make_examples(nlp))
     return nlp
 
@@ -46,8 +33,8 @@ def make_examples(nlp, key="sc"):
     return [Example(nlp.make_doc(text), gold) for text, gold in zip(texts, golds, strict=True)]
 
 
-def test_scores_are_those_of_the_kept_runs(folder):
-    nlp = make_nlp(folder)
+def test_scores_are_those_of_the_kept_runs(bert):
+    nlp = make_nlp(bert)
     examples = make_examples(nlp)
     scores = nlp.evaluate(examples)
     kept = [
@@ -66,25 +53,25 @@ def test_scores_are_those_of_the_kept_runs(folder):
     assert scores["kept_tokens_span_recall"] == n_whole / 6
 
 
-def test_where_nothing_is_dropped_all_is_found(folder):
-    nlp = make_nlp(folder)
+def test_where_nothing_is_dropped_all_is_found(bert):
+    nlp = make_nlp(bert)
     nlp.get_pipe("transformer").model.attrs["keep_ratio"] = 1.0
     scores = nlp.evaluate(make_examples(nlp))
     assert [scores[f"kept_tokens_{name}"] for name in NAMES] == [1.0, 1.0, 1.0]
 
 
-def test_they_are_shown_in_training_and_have_no_say_in_it(folder):
-    nlp = make_nlp(folder)
+def test_they_are_shown_in_training_and_have_no_say_in_it(bert):
+    nlp = make_nlp(bert)
     weights = nlp.config["training"]["score_weights"]
     assert weights == {f"kept_tokens_{name}": 0.0 for name in NAMES}
 
 
 @pytest.mark.parametrize("kept_key", ["mine", None])
-def test_weights_follow_the_key(folder, kept_key):
+def test_weights_follow_the_key(bert, kept_key):
     setter = {"@annotation_setters": "spacy-spans.kept_tokens.v1", "kept_key": kept_key}
     if kept_key is None:
         setter = {"@annotation_setters": "spacy-transformers.null_annotation_setter.v1"}
-    nlp = make_nlp(folder, set_extra_annotations=setter)
+    nlp = make_nlp(bert, set_extra_annotations=setter)
     weights = nlp.config["training"]["score_weights"]
     in_use = {f"mine_{name}" for name in NAMES} if kept_key else set()
     assert {name for name, weight in weights.items() if weight is not None} == in_use
@@ -92,16 +79,11 @@ def test_weights_follow_the_key(folder, kept_key):
     assert {name for name in scores if name.endswith(NAMES)} == in_use
 
 
-def test_other_components_keep_their_weights(folder):
+def test_other_components_keep_their_weights(bert):
     nlp = spacy.blank("en")
     nlp.add_pipe("token_pruner")
-    model = {
-        "@architectures": "spacy-spans.PrunedTransformerModel.v1",
-        "name": str(folder),
-        "gates": [1],
-    }
     setter = {"@annotation_setters": "spacy-spans.kept_tokens.v1", "kept_key": "by_gates"}
-    settings = {"model": model, "set_extra_annotations": setter, "max_span_share": None}
+    settings = {"model": model_of(bert), "set_extra_annotations": setter, "max_span_share": None}
     nlp.add_pipe("pruned_transformer", name="transformer", config=settings)
     nlp.add_pipe("span_enumerator", config={"model": {"tok2vec": TRANSFORMER_LISTENER}})
     nlp.initialize(lambda: make_examples(nlp)[:3])

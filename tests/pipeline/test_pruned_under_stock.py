@@ -8,12 +8,13 @@ from thinc.api import Adam
 
 from spacy_spans.errors import SpansError
 
-from ..encoder import TRANSFORMER_LISTENER, save_bert
+from ..encoder import TRANSFORMER_LISTENER
 from . import found, write_spans
+from .pruned import model_of
 
 pytestmark = pytest.mark.slow
 
-WORDS = ["we", "want", "cooks", "who", "know", "law"]
+TEXT = "we want cooks who know law"
 NER = {
     "model": {
         "@architectures": "spacy.TransitionBasedParser.v2",
@@ -46,30 +47,17 @@ TEXTCAT = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return save_bert(tmp_path_factory.mktemp("encoder"), WORDS)
-
-
-def make_nlp(folder, stock, config, criterion="gate", **settings):
+def make_nlp(bert, stock, config, criterion="gate", **settings):
     nlp = spacy.blank("en")
-    model = {
-        "@architectures": "spacy-spans.PrunedTransformerModel.v1",
-        "name": str(folder),
-        "criterion": {"@misc": f"spacy-spans.{criterion}_criterion.v1"},
-        "get_spans": {"@span_getters": "spacy-spans.piece_windows.v1", "max_pieces": 24},
-        "gates": [1],
-        "keep_ratio": 0.5,
-        "warmup_steps": 0,
-    }
-    nlp.add_pipe("pruned_transformer", name="transformer", config={"model": model, **settings})
+    settings["model"] = model_of(bert, criterion=criterion)
+    nlp.add_pipe("pruned_transformer", name="transformer", config=settings)
     nlp.add_pipe(stock, config=config)
     return nlp
 
 
 def make_examples(nlp):
     examples = []
-    for text, good in ((" ".join(WORDS), True), ("we know", False), ("", False)):
+    for text, good in ((TEXT, True), ("we know", False), ("", False)):
         gold = nlp.make_doc(text)
         gold.ents = [Span(gold, 2, 3, label="WHO")] if good else []
         write_spans(gold, "sc", [(2, 3, "WHO")] if good else [])
@@ -86,8 +74,8 @@ def make_examples(nlp):
         ("textcat", TEXTCAT, {"criterion": "norm"}),
     ],
 )
-def test_stock_components_are_trained_on_what_is_kept(folder, stock, config, settings, tmp_path):
-    nlp = make_nlp(folder, stock, config, **settings)
+def test_stock_components_are_trained_on_what_is_kept(bert, stock, config, settings, tmp_path):
+    nlp = make_nlp(bert, stock, config, **settings)
     nlp.initialize(lambda: make_examples(nlp))
     encoder = nlp.get_pipe("transformer").model
     before = encoder.transformer.embeddings.word_embeddings.weight.detach().clone()
@@ -97,7 +85,7 @@ def test_stock_components_are_trained_on_what_is_kept(folder, stock, config, set
     assert losses[stock] > 0
     assert not before.equal(encoder.transformer.embeddings.word_embeddings.weight)
     assert encoder.attrs["gates_trained"] == (stock != "textcat")
-    doc = nlp(" ".join(WORDS))
+    doc = nlp(TEXT)
     assert sum(end - start for start, end, *_ in found(doc, "kept_tokens")) == 3
     scores = nlp.evaluate(make_examples(nlp))
     assert scores["kept_tokens_keep_ratio"] == 4 / 8
@@ -106,14 +94,14 @@ def test_stock_components_are_trained_on_what_is_kept(folder, stock, config, set
     assert found(spacy.load(tmp_path)(doc.text), "kept_tokens") == found(doc, "kept_tokens")
 
 
-def test_where_only_entities_are_annotated_the_error_says_how_to_learn_from_them(folder):
-    nlp = make_nlp(folder, "ner", NER)
+def test_where_only_entities_are_annotated_the_error_says_how_to_learn_from_them(bert):
+    nlp = make_nlp(bert, "ner", NER)
     examples = make_examples(nlp)
     for example in examples:
         example.reference.spans.clear()
     with pytest.raises(SpansError, match=r'spans_keys = \["doc.ents"\]'):
         nlp.initialize(lambda: examples)
-    nlp = make_nlp(folder, "ner", NER, spans_keys=["doc.ents"])
+    nlp = make_nlp(bert, "ner", NER, spans_keys=["doc.ents"])
     bare = [Example(nlp.make_doc("we"), nlp.make_doc("we"))]
     with pytest.raises(SpansError, match=r"No training document has doc\.ents"):
         nlp.get_pipe("transformer").initialize(lambda: bare)
