@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import spacy_spans.cli  # noqa: F401  adds the command to the app
 
 from ..pipeline import make_examples, train
-from ..pipeline.test_token_pruner import RECALL, SPARSE, TEXTS, kept, make_nlp
+from ..pipeline.pruner import RECALL, SPARSE, TEXTS, kept, make_nlp
 
 pytestmark = pytest.mark.installed
 
