@@ -59,3 +59,26 @@ def encoder(pretrained, tmp_path_factory) -> Path:
     config = BertConfig(num_hidden_layers=6, initializer_range=0.1, **small)
     BertModel(config).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def letters(tmp_path_factory) -> Path:
+    """A Bert with random weights that takes 8 word pieces, each of them a letter."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("letters")
+    az = [chr(i) for i in range(ord("a"), ord("z") + 1)]
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *az, *("##" + x for x in az)]
+    (folder / "vocab.txt").write_text("\n".join(names), encoding="utf8")
+    transformers.BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=8).save_pretrained(
+        folder
+    )
+    config = transformers.BertConfig(
+        vocab_size=len(names),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+        max_position_embeddings=8,
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder

@@ -5,23 +5,18 @@ from typing import Any
 
 import numpy as np
 from spacy.language import Language
-from spacy.tokens import Doc
 from spacy.training import Example
-from spacy.util import minibatch
 
 from spacy_spans.debugging.findings import Section
 from spacy_spans.debugging.gold import Sides
 from spacy_spans.errors import SpansError
 from spacy_spans.groups import spans_of
-from spacy_spans.pieces import Pieces, split_into_pieces
 from spacy_spans.pipeline.gold_report import amount, shorten
+from spacy_spans.truncation import LOSES_NONE, find_spans_on, find_truncated, piece_limit
 from spacy_spans.types import LongArray
 
 OURS = "spacy-spans."
 N_SHOWN = 3
-# Tokenizers that know no limit say an astronomic one.
-NO_LIMIT = 1_000_000
-BATCH = 64
 
 
 def check_truncation(
@@ -73,11 +68,8 @@ def _check_encoder(
 ) -> None:
     model = next(node for node in pipe.model.walk() if "get_spans" in node.attrs)
     tokenizer = _tokenizer(model, settings)
-    # What is too long is cut at its end, special pieces there included.
-    mask = tokenizer("a", return_special_tokens_mask=True, verbose=False)["special_tokens_mask"]
-    limit = tokenizer.model_max_length - mask.index(0)
     for side, examples in sides.items():
-        _check_side(section, side, examples, tokenizer, limit, model.attrs["get_spans"], keys)
+        _check_side(section, side, examples, tokenizer, model.attrs["get_spans"], keys)
 
 
 def _tokenizer(model: Any, settings: Mapping[str, Any]) -> Any:
@@ -97,62 +89,29 @@ def _check_side(
     side: str,
     examples: Sequence[Example],
     tokenizer: Any,
-    limit: int,
     get_spans: Any,
     keys: Sequence[str],
 ) -> None:
     n_docs = n_tokens = n_gold = 0
     shown: list[str] = []
-    docs = [(i, eg.predicted, eg.reference) for i, eg in enumerate(examples) if len(eg.predicted)]
-    for batch in minibatch(docs if limit < NO_LIMIT else [], BATCH):
-        pieces = split_into_pieces(tokenizer, [doc for _, doc, _ in batch])
-        for (i, doc, gold), own in zip(batch, pieces, strict=True):
-            lost = find_lost(own, _windows(get_spans, doc), limit)
-            if not len(lost):
-                continue
-            n_docs += 1
-            n_tokens += len(lost)
-            n_gold += _count_gold(doc, gold, lost, keys)
-            if len(shown) < N_SHOWN:
-                shown.append(f"document {i}: {_ranges(lost)} of {len(doc):,}")
+    docs = [example.predicted for example in examples]
+    for i, lost in find_truncated(docs, tokenizer, get_spans):
+        n_docs += 1
+        n_tokens += len(lost)
+        gold = [span for key in keys for span in spans_of(examples[i].reference, key)]
+        n_gold += len(find_spans_on(docs[i], lost, gold))
+        if len(shown) < N_SHOWN:
+            shown.append(f"document {i}: {_ranges(lost)} of {len(docs[i]):,}")
+    limit = piece_limit(tokenizer)
     if not n_docs:
-        section.add("good", f"{side}: each token is among the first {limit} pieces of a window")
+        seen = f"is among the first {limit} pieces of a window" if limit else "is seen"
+        section.add("good", f"{side}: each token {seen}")
         return
     section.add(
         "warning",
         f"{side}: the encoder cuts off {amount(n_tokens, 'token')} of "
         f"{amount(n_docs, 'document')}, and {amount(n_gold, 'gold span')} there, where windows "
-        f"have more than {limit} word pieces ({'; '.join(shown)}). The architecture "
-        "spacy-spans.PrunedTransformerModel.v1 with spacy-spans.piece_windows.v1 loses none.",
-    )
-
-
-def _windows(get_spans: Any, doc: Doc) -> list[tuple[int, int]]:
-    return [(span.start, span.end) for spans in get_spans([doc]) for span in spans if len(span)]
-
-
-def find_lost(pieces: Pieces, windows: Sequence[tuple[int, int]], limit: int) -> LongArray:
-    """Tokens of which no window has any piece, though some window has the token.
-
-    limit (int): Pieces of a window; the first so many are seen.
-    RETURNS (ndarray): Ascending, without tokens that have no piece. Shape (n,).
-    """
-    seen = pieces.ends <= pieces.firsts
-    inside = np.zeros(len(seen), dtype=bool)
-    for start, end in windows:
-        inside[start:end] = True
-        seen[start:end] |= pieces.firsts[start:end] - pieces.firsts[start] < limit
-    return np.flatnonzero(inside & ~seen)
-
-
-def _count_gold(doc: Doc, gold: Doc, lost: LongArray, keys: Sequence[str]) -> int:
-    """Gold spans with a token among the lost ones, by characters."""
-    starts = np.asarray([doc[i].idx for i in lost.tolist()])
-    ends = starts + np.asarray([len(doc[i]) for i in lost.tolist()])
-    return sum(
-        bool(((starts < span.end_char) & (ends > span.start_char)).any())
-        for key in keys
-        for span in spans_of(gold, key)
+        f"have more than {limit} word pieces ({'; '.join(shown)}). {LOSES_NONE}",
     )
 
 
