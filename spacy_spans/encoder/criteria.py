@@ -60,12 +60,14 @@ def build_gate_criterion_v1() -> Criterion:
 
 
 def build_attention_criterion_v1() -> Criterion:
-    """The attention that a piece receives in the layer before the gate, averaged over heads and
-    over the pieces that look. Needs no training, only a keep ratio.
+    """The attention that a piece receives in one layer, the last before the gate, averaged over
+    heads and over the pieces that look. It is no sum over the layers so far. Needs no training,
+    only a keep ratio, and a layer: there is no attention at gate 0.
 
-    That layer then computes attention in the open instead of in one fused step. On a processor the
-    time is the same within 3 % (MiniLM, windows of 50 to 512 pieces); it takes memory for heads x
-    pieces x pieces numbers of each window.
+    That layer computes attention eagerly instead of in one fused step; the others do not. With one
+    gate, after the first of MiniLM's six layers, half of the words kept, this costs 6 % of the
+    encoder's words/s in windows of 128 pieces, 10 % of 256, 17 % of 512 (one thread, float32,
+    against `norm`), and memory for heads x pieces x pieces numbers of each window.
     """
     return Criterion("attention", _attention_received, needs_attention=True)
 
