@@ -6,6 +6,7 @@ import torch
 
 from spacy_spans.encoder.criteria import (
     AtGate,
+    Criterion,
     build_attention_criterion_v1,
     build_gate_criterion_v1,
     build_norm_criterion_v1,
@@ -133,3 +134,22 @@ def test_each_gate_keeps_its_share_by_any_criterion(build):
     whole = run(model, ids, mask, words, build(), 1.0)
     assert whole.piece_scores is None
     assert whole.n_rows == N_LAYERS * ids.numel()
+
+
+def test_a_gate_sees_the_attention_of_the_layer_just_before_it_alone():
+    model = make_encoder("bert")
+    ids, mask, words = make_windows(LENGTHS)
+    seen = []
+
+    def score(at):
+        seen.append(at.attention)
+        return at.hidden.norm(dim=-1)
+
+    run(model, ids, mask, words, Criterion("spy", score, needs_attention=True), 1.0, after=(1, 2))
+    own = family_of(model)
+    positions = torch.arange(ids.shape[1]).expand_as(ids)
+    with torch.no_grad():
+        hidden = own.embed(model, ids, None)
+        for layer, found in zip(own.layers(model)[:2], seen, strict=True):
+            hidden, expected = own.attend(layer, hidden, mask, positions)
+            torch.testing.assert_close(found, expected)
