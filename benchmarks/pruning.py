@@ -49,12 +49,26 @@ GATE_METHODS: dict[str, dict[str, Any]] = {
     "random-1": {"gates": [1], "criterion": {"@misc": "spacy-spans.random_criterion.v1"}},
     "norm-1": {"gates": [1], "criterion": {"@misc": "spacy-spans.norm_criterion.v1"}},
     "attention-1": {"gates": [1], "criterion": {"@misc": "spacy-spans.attention_criterion.v1"}},
+    "combined": {"gates": [1], **BY_THRESHOLD},
 }
-BEFORE_METHODS = ("pruner", "pruner-sample", "stop-words")
+BEFORE_METHODS = ("pruner", "pruner-sample", "stop-words", "combined")
 PRUNER_STEPS = 240
-METHODS = ("unpruned", *GATE_METHODS, *BEFORE_METHODS)
+# Share of the words that the pruner of `combined` keeps; the gates drop what else is to go.
+MILD_RATIO = {"genia": 0.8, "skillspan": 0.8, "toxic_spans": 0.6, "cuad": 0.6}
+METHODS = tuple(dict.fromkeys(("unpruned", *GATE_METHODS, *BEFORE_METHODS)))
+PRUNER_SHARE = "components.token_pruner.policy.keep_ratio"
+GATE_SHARE = "components.transformer.model.keep_ratio"
 # What is timed; the other criteria cost what a gate costs, attention more.
-TIMED_METHODS = ("windows", "unpruned", "gate-0", "gate-1", "gate-2", "gate-0-2", "pruner")
+TIMED_METHODS = (
+    "windows",
+    "unpruned",
+    "gate-0",
+    "gate-1",
+    "gate-2",
+    "gate-0-2",
+    "pruner",
+    "combined",
+)
 TIMED_RATIOS = {
     "genia": (0.5,),
     "skillspan": (0.5,),
@@ -62,6 +76,7 @@ TIMED_RATIOS = {
     "cuad": (0.3,),
 }
 TIMED_WORDS = 8000
+WITH_THRESHOLDS = ("gate-0", "gate-1", "gate-2", "gate-0-2", "combined")
 # Where the criteria that learn nothing stand beside the gate.
 CRITERIA_ON = ("genia",)
 # Where the base comes from `enumerator.py`, trained with stock's windows.
@@ -78,7 +93,7 @@ def build_config(method: str, data: str) -> Config:
     model["name"] = str(ENCODER)
     if method in GATE_METHODS:
         model.update(GATE_METHODS[method], train_keep_ratio=LOWEST_RATIO[data])
-    elif method in BEFORE_METHODS:
+    if method in BEFORE_METHODS:
         dropped = "sample" if method == "pruner-sample" else "drop"
         model["get_spans"] = {"@span_getters": "spacy-spans.kept_spans.v1", "dropped": dropped}
         components["span_enumerator"]["within_kept"] = True
@@ -129,7 +144,8 @@ def continue_cell(method: str, data: str, seed: int = 0, threads: int = 2) -> No
     nlp = load(build_config(method, data))
     docs = read_part(nlp, data, "train")
     base = spacy.load(find_base(data, seed))
-    pruner = train_pruner(nlp, docs, seed) if method.startswith("pruner") else None
+    learns = method in BEFORE_METHODS and nlp.get_pipe("token_pruner").learns
+    pruner = train_pruner(nlp, docs, seed) if learns else None
     result = fit(
         nlp,
         docs,
@@ -137,7 +153,7 @@ def continue_cell(method: str, data: str, seed: int = 0, threads: int = 2) -> No
         learn_rate=LEARN_RATE / 2,
         batch_words=BATCH_WORDS.get(data, SMALL_BATCH),
         begin=lambda total: take_weights(nlp, base, pruner, warm_up=int(WARM_UP * total)),
-        each_step=lambda: draw_ratio(nlp, data) if method in BEFORE_METHODS else None,
+        each_step=lambda: draw_ratio(nlp, method, data) if method in BEFORE_METHODS else None,
         annotates=["token_pruner"] if method in BEFORE_METHODS else [],
     )
     ratios = (1.0,) if method == "unpruned" else (1.0, *RATIOS)
@@ -211,21 +227,37 @@ def train_pruner(nlp: Any, docs: list[Any], seed: int) -> bytes:
     return stored
 
 
-def draw_ratio(nlp: Any, data: str) -> None:
-    """As gates do in training: another ratio for each batch."""
+def draw_ratio(nlp: Any, method: str, data: str) -> None:
+    """As gates do in training: another ratio of the pruner for each batch."""
     import random
 
-    set_ratio(nlp, random.uniform(LOWEST_RATIO[data], 1.0))
+    lowest = (MILD_RATIO if method == "combined" else LOWEST_RATIO)[data]
+    set_pruner(nlp, random.uniform(lowest, 1.0))
 
 
-def set_ratio(nlp: Any, ratio: float) -> None:
+def set_ratio(nlp: Any, method: str, data: str, ratio: float | None) -> None:
     """What share of the words is kept from here on."""
-    if "token_pruner" in nlp.pipe_names:
-        from spacy_spans.policies import build_top_k_policy_v1
+    for setting, share in shares(method, data, ratio).items():
+        if setting == PRUNER_SHARE:
+            set_pruner(nlp, share)
+        else:
+            nlp.get_pipe("transformer").model.attrs["keep_ratio"] = share
 
-        nlp.get_pipe("token_pruner").policy = build_top_k_policy_v1(ratio)
-    else:
-        nlp.get_pipe("transformer").model.attrs["keep_ratio"] = ratio
+
+def set_pruner(nlp: Any, ratio: Any) -> None:
+    from spacy_spans.policies import build_top_k_policy_v1
+
+    nlp.get_pipe("token_pruner").policy = build_top_k_policy_v1(ratio)
+
+
+def shares(method: str, data: str, ratio: float | None) -> dict[str, float | None]:
+    """Settings with which a method keeps a share of the words; None: what the gates' threshold
+    says, of what the pruner kept if there is one.
+    """
+    if method == "combined":
+        mild = max(MILD_RATIO[data], ratio or 0.0)
+        return {PRUNER_SHARE: mild, GATE_SHARE: None if ratio is None else ratio / mild}
+    return {PRUNER_SHARE if method in BEFORE_METHODS else GATE_SHARE: ratio}
 
 
 def finish(
@@ -235,7 +267,7 @@ def finish(
     gold = read_part(nlp, data, "dev")
     scores = {}
     for ratio in ratios:
-        set_ratio(nlp, ratio)
+        set_ratio(nlp, method, data, ratio)
         with counting_rows() as rows:
             own = score_dev(nlp, "span_enumerator", gold)
         scores[ratio] = {"threshold": own["threshold"], "f": own["dev"]["f"], "rows": sum(rows)}
@@ -261,8 +293,8 @@ def thresholds_cell(method: str, data: str, seed: int = 0, threads: int = 2) -> 
     cell = json.loads(path.read_text())
     nlp = spacy.load(WORK / "pipelines" / f"{method}-{data}-{seed}")
     gold = read_part(nlp, data, "dev")
+    set_ratio(nlp, method, data, None)
     attrs = nlp.get_pipe("transformer").model.attrs
-    attrs["keep_ratio"] = None
     cell["thresholds"] = {}
     for threshold in THRESHOLDS:
         attrs["threshold"] = threshold
@@ -316,12 +348,12 @@ def speed_cell(data: str, seed: int = 0, threads: int = 2, runs: int = 3) -> Non
         for ratio, own in cell["scores"].items():
             if method in ("windows", "unpruned") or float(ratio) in TIMED_RATIOS[data]:
                 name = f"{method} {ratio}"
-                settings = overrides(method, float(ratio), own["threshold"])
+                settings = overrides(method, data, float(ratio), own["threshold"])
                 contenders.append(Contender(pipeline, name, settings))
                 f1[name] = own["f"]
         for threshold, own in cell.get("thresholds", {}).items():
             name = f"{method} t={threshold}"
-            settings = overrides(method, None, own["threshold"])
+            settings = overrides(method, data, None, own["threshold"])
             settings["components.transformer.model.threshold"] = float(threshold)
             contenders.append(Contender(pipeline, name, settings))
             f1[name] = own["f"]
@@ -355,11 +387,8 @@ def some_words(data: str) -> Path:
     return path
 
 
-def overrides(method: str, ratio: float | None, threshold: float) -> dict[str, Any]:
-    settings = {"components.span_enumerator.threshold": threshold}
-    if method in BEFORE_METHODS:
-        return settings | {"components.token_pruner.policy.keep_ratio": ratio}
-    return settings | {"components.transformer.model.keep_ratio": ratio}
+def overrides(method: str, data: str, ratio: float | None, threshold: float) -> dict[str, Any]:
+    return {"components.span_enumerator.threshold": threshold} | shares(method, data, ratio)
 
 
 @app.command("long-document")
@@ -376,7 +405,7 @@ def long_document_cell(
 
     torch.set_num_threads(threads)
     nlp = spacy.load(WORK / "pipelines" / f"{method}-{data}-0")
-    set_ratio(nlp, ratio)
+    set_ratio(nlp, method, data, ratio)
     contracts = read_part(nlp, "cuad", "dev")
     words = [token.text for doc in contracts for token in doc]
     words = (words * (n_words // len(words) + 1))[:n_words]
@@ -432,7 +461,7 @@ def run_all(fresh: bool = False, threads: int = 2) -> None:
             jobs[f"pruning-windows-{data}-0"] = ("windows", data, *options)
         for method in METHODS if data in CRITERIA_ON else TIMED_METHODS[1:]:
             jobs[f"pruning-{method}-{data}-0"] = ("continue", method, data, *options)
-    for method, data in itertools.product(("gate-0", "gate-1", "gate-2", "gate-0-2"), EPOCHS):
+    for method, data in itertools.product(WITH_THRESHOLDS, EPOCHS):
         # They add to a cell: never skipped.
         jobs[f"thresholds-{method}-{data}"] = ("thresholds", method, data, *options)
     jobs |= {f"pruning-speed-{data}": ("speed", data, *options) for data in EPOCHS}
