@@ -27,14 +27,10 @@ Hashes = npt.NDArray[np.uint64]
 
 
 class OddEdges(NamedTuple):
-    """Spans that begin or end in one odd way.
-
-    of_label (Counter): How many of each label.
-    first (Span): The first of them.
-    """
+    """Spans that begin or end in one odd way: how many of each label, and the first of each."""
 
     of_label: Counter[str]
-    first: Span
+    first_of_label: dict[str, Span]
 
 
 class Uneven(NamedTuple):
@@ -71,13 +67,12 @@ def is_contradictory(docs: Sequence[Doc], key: str) -> bool:
 
 def find_odd_edges(docs: Iterable[Doc], key: str) -> dict[str, OddEdges]:
     """Spans with white space or punctuation at an end, by what is odd about them."""
-    found: dict[str, OddEdges] = {}
+    found: dict[str, OddEdges] = defaultdict(lambda: OddEdges(Counter(), {}))
     for doc in docs:
         for span in spans_of(doc, key):
             for kind in _odd_edges(span):
-                if kind not in found:
-                    found[kind] = OddEdges(Counter(), span)
                 found[kind].of_label[span.label_] += 1
+                found[kind].first_of_label.setdefault(span.label_, span)
     return found
 
 

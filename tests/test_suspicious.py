@@ -95,12 +95,15 @@ def test_nothing_gives_nothing(vocab):
 
 def test_odd_edges_are_counted_by_label_with_the_first(vocab):
     doc = make(vocab, ", a . ( b ) \n", (0, 2, "A"), (1, 3, "B"), (3, 6, "B"), (5, 7, "A"))
-    found = find_odd_edges([make(vocab, "a", (0, 1, "A")), doc, doc], "sc")
-    assert {kind: (dict(odd.of_label), odd.first.text) for kind, odd in found.items()} == {
-        AFTER_PUNCTUATION: ({"A": 2}, ", a"),
-        BEFORE_PUNCTUATION: ({"B": 2}, "a ."),
-        AT_SPACE: ({"A": 2}, ") \n"),
+    other = make(vocab, "b .", (0, 2, "B"))
+    found = find_odd_edges([make(vocab, "a", (0, 1, "A")), doc, doc, other], "sc")
+    assert {kind: odd.of_label for kind, odd in found.items()} == {
+        AFTER_PUNCTUATION: {"A": 2},
+        BEFORE_PUNCTUATION: {"B": 3},
+        AT_SPACE: {"A": 2},
     }
+    firsts = found[BEFORE_PUNCTUATION].first_of_label
+    assert {label: span.text for label, span in firsts.items()} == {"B": "a ."}
 
 
 def test_documents_of_one_text_may_differ_in_their_spans(vocab):

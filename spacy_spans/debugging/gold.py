@@ -14,10 +14,8 @@ from spacy_spans.debugging.plan import PRUNERS, Component
 from spacy_spans.groups import spans_of
 from spacy_spans.kernels.pruning import runs_to_mask
 from spacy_spans.keys import ENTITIES
-from spacy_spans.pipeline.gold_report import amount
+from spacy_spans.pipeline.gold_report import FEW_EXAMPLES, amount
 
-# What `spacy debug data` calls few, for stock components.
-FEW_EXAMPLES = 10
 Sides = Mapping[str, Sequence[Example]]
 
 

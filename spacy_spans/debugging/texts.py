@@ -54,10 +54,11 @@ def check_annotations(sides: Sides, key: str) -> Section:
     section = Section("Suspicious annotations")
     docs = [example.reference for examples in sides.values() for example in examples]
     for kind, odd in sorted(find_odd_edges(docs, key).items()):
+        first, *_ = odd.first_of_label.values()
         section.add(
             "warning",
             f"{amount(odd.of_label.total(), 'span')} {kind} ({format_counts(odd.of_label)}; e.g. "
-            f"{shorten(odd.first.text)!r})",
+            f"{shorten(first.text)!r})",
         )
     annotated = [doc for doc in docs if is_annotated_for(doc, key)]
     _report_uneven(section, annotated, key)

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from spacy_spans.alignment import Annotation
 
+# What `spacy debug data` calls few, for stock components.
+FEW_EXAMPLES = 10
 # Why gold is lost whatever the component does with it.
 MISALIGNED = "with an end inside a token, or without any token"
 

@@ -11,7 +11,6 @@ cliques of linked fragments become mentions.
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -325,7 +324,8 @@ class MultispanTagger(SpansPipe):
         nlp: Language | None = None,
         labels: list[str] | None = None,
     ) -> None:
-        """Set labels, layers and model sizes from the training data, and report what is lost.
+        """Set labels, layers and model sizes from the training data, and report what is lost and
+        what looks wrong there.
 
         get_examples (Callable): Returns the training examples.
         nlp (Language): The pipeline.
@@ -333,9 +333,11 @@ class MultispanTagger(SpansPipe):
         RAISES (SpansError): When no document has the spans key, or no labels are found.
         """
         validate_get_examples(get_examples, "MultispanTagger.initialize")
-        self.set_labels(get_examples(), labels)
+        # Once: a corpus is read from disk and tokenized each time.
+        examples = list(get_examples())
+        self.set_labels(examples, labels)
         self.thresholds()
-        self.set_layout(get_examples())
+        self.set_layout(examples)
         layout = self.layout
         self.model.attrs["sizes"] = {
             "n_scores": layout.n_scores,
@@ -344,9 +346,10 @@ class MultispanTagger(SpansPipe):
             "n_labels": layout.n_labels,
         }
         self.model.set_dim("nO", layout.n_scores, force=True)
-        sample = [example.predicted for example in islice(get_examples(), N_SAMPLE_DOCS)]
+        sample = [example.predicted for example in examples[:N_SAMPLE_DOCS]]
         self.model.initialize(X=sample)
-        self._report_and_set_bias(get_examples())
+        self._report_and_set_bias(examples)
+        self.warn_of_oddities(examples, nlp)
         follow_key_in_score_weights(self, nlp, SCORE_WEIGHTS)
         self.warn_of_shared_key(nlp)
         warn_of_unencoded(self, nlp, self._kept.key if self._kept is not None else None)

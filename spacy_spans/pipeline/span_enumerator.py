@@ -11,7 +11,6 @@ with candidates times labels; only the offsets of all candidates are held, in nu
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -347,7 +346,8 @@ class SpanEnumerator(SpansPipe):
         nlp: Language | None = None,
         labels: list[str] | None = None,
     ) -> None:
-        """Set labels and model sizes from the training data, and report what it cannot learn.
+        """Set labels and model sizes from the training data, and report what it cannot learn and
+        what looks wrong there.
 
         get_examples (Callable): Returns the training examples.
         nlp (Language): The pipeline.
@@ -355,12 +355,15 @@ class SpanEnumerator(SpansPipe):
         RAISES (SpansError): When no document has the spans key, or no labels are found.
         """
         validate_get_examples(get_examples, "SpanEnumerator.initialize")
-        self.set_labels(get_examples(), labels)
+        # Once: a corpus is read from disk and tokenized each time.
+        examples = list(get_examples())
+        self.set_labels(examples, labels)
         self.thresholds()
-        sample = [example.predicted for example in islice(get_examples(), N_SAMPLE_DOCS)]
+        sample = [example.predicted for example in examples[:N_SAMPLE_DOCS]]
         self.model.set_dim("nO", self.n_classes, force=True)
         self.model.initialize(X=(sample, to_ragged([], self._ops)))
-        self._report_and_set_bias(get_examples())
+        self._report_and_set_bias(examples)
+        self.warn_of_oddities(examples, nlp)
         self.cfg[BOUNDARIES] = self.listing.is_learned
         follow_key_in_score_weights(self, nlp, SCORE_WEIGHTS)
         self.warn_of_shared_key(nlp)

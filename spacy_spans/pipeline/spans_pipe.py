@@ -1,14 +1,21 @@
 """What every component that learns labelled spans from a `doc.spans` key shares."""
 
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from spacy.language import Language
 from spacy.training import Example, validate_examples
 from spacy.vocab import Vocab
 from thinc.api import Model
 
-from spacy_spans.errors import DataError, SettingsError, SpansError
+from spacy_spans.errors import DataError, SettingsError, SpansError, SpansWarning
 from spacy_spans.kernels.calibration import apply_score_map, check_score_map
+from spacy_spans.pipeline.data_report import (
+    describe_oddities,
+    describe_truncation,
+    find_encoders,
+)
 from spacy_spans.pipeline.span_settings import check_storable
 from spacy_spans.pipeline.stored_pipe import StoredPipe, no_spans_message
 from spacy_spans.types import FloatArray
@@ -138,6 +145,24 @@ class SpansPipe(StoredPipe):
                 f"All training documents that have doc.spans[{self.key!r}] have no span in it. "
                 "Add annotations, or give labels."
             )
+
+    def warn_of_oddities(self, examples: Sequence[Example], nlp: Language | None) -> None:
+        """Warn of what looks wrong in the training data. What an earlier component of the pipeline
+        says of the same key is not said again.
+
+        Whether train and dev have documents in common is not known at `initialize`: see
+        `spacy spans debug`.
+        """
+        pipes = [pipe for _, pipe in nlp.pipeline] if nlp is not None else []
+        before = pipes[: pipes.index(self)] if self in pipes else []
+        same = [pipe for pipe in before if isinstance(pipe, SpansPipe) and pipe.key == self.key]
+        messages = [] if same else describe_oddities(examples, self.key)
+        told = [model for pipe in same for _, model in find_encoders(pipe, nlp)]
+        for name, model in find_encoders(self, nlp):
+            if model not in told:
+                messages += describe_truncation(examples, self.key, name, model)
+        for message in messages:
+            warnings.warn(SpansWarning(message), stacklevel=3)
 
     def score(self, examples: Iterable[Example], **kwargs: Any) -> dict[str, Any]:
         """Score predicted spans. RETURNS (Dict[str, Any]): What the scorer returns, if any."""
