@@ -68,7 +68,7 @@ def test_there_is_a_config_with_and_without_an_encoder():
         f"{component}_{encoder}.cfg"
         for component in ("enumerator", "tagger")
         for encoder in ("cpu", "trf")
-    } | {"pruned_trf.cfg"}
+    } | {"pruned_trf.cfg", "pruner_trf.cfg"}
     assert 0 < len(WITH_ENCODER) < len(CONFIGS)
 
 
@@ -98,6 +98,7 @@ def test_configs_train(config, overrides, tmp_path, capsys):
     assert nlp.meta["labels"][name] == ["DUTY", "EXPERIENCE", "KNOWLEDGE", "SKILL"]
     doc = nlp("You know your cleaning chemicals.")
     assert len(doc.spans["skills"].attrs["scores"]) == len(doc.spans["skills"])
+    assert ("kept_tokens" in doc.spans) == config.stem.startswith("prune")
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
