@@ -14,7 +14,9 @@ from spacy_spans.errors import SpansError, SpansWarning
 from spacy_spans.policies import build_threshold_policy_v1
 
 from ..encoder import TRANSFORMER_LISTENER
-from . import DATA, SMALL_TOK2VEC, found, make_examples
+from . import DATA, SMALL_TOK2VEC, found, make_example, make_examples
+from .pruned import model_of
+from .pruner import LEXICAL
 
 pytestmark = pytest.mark.slow
 
@@ -139,3 +141,24 @@ def test_round_trip(trained, tmp_path):
     for text, _ in DATA:
         assert found(loaded(text), "kept_tokens") == found(trained(text), "kept_tokens")
         assert found(loaded(text)) == found(trained(text))
+
+
+def test_gates_narrow_what_the_pruner_kept(bert):
+    getter = {"@span_getters": "spacy-spans.kept_spans.v1", "max_pieces": 32}
+    model = model_of(bert, criterion="norm", get_spans=getter)
+    nlp = spacy.blank("en")
+    nlp.add_pipe("token_pruner", config={"model": LEXICAL})
+    settings = {"model": model, "max_span_share": None}
+    nlp.add_pipe("pruned_transformer", name="transformer", config=settings)
+    config = {"model": {"tok2vec": TRANSFORMER_LISTENER}, "within_kept": True}
+    nlp.add_pipe("span_enumerator", config=config)
+    examples = [make_example(nlp, "we want cooks who know law well", [(2, 3, "WHO")])]
+    nlp.initialize(lambda: examples)
+    nlp.update(examples, sgd=Adam(0.001), annotates=["token_pruner"])
+    doc = nlp("we want cooks who know law , food !")
+    # Of these five the gate keeps the better half.
+    of_pruner = [doc.text.split().index(word) for word in ("want", "cooks", "know", "law", "food")]
+    kept = [i for start, end, *_ in found(doc, "kept_tokens") for i in range(start, end)]
+    assert len(kept) == 3
+    assert set(kept) < set(of_pruner)
+    check(doc)
