@@ -77,6 +77,23 @@ def test_commands_need_what_is_there_or_was_made_before(project, config, workflo
         made += commands[step]["outputs"]
 
 
+@pytest.mark.parametrize("prefix", ["demo-", ""])
+def test_what_is_trained_was_checked_with_the_same_settings(config, prefix):
+    commands = {command["name"]: command for command in config["commands"]}
+    steps = config["workflows"]["demo" if prefix else "all"]
+    first = steps.index(f"{prefix}coverage")
+    assert steps[first : first + 3] == [f"{prefix}{own}" for own in ("coverage", "debug", "train")]
+    (checked,), (trained,) = (commands[prefix + own]["script"] for own in ("debug", "train"))
+    words = shlex.split(checked)
+    named, settings = words[5:8], words[10:]
+    assert words[:5] == ["python", "-m", "spacy", "spans", "debug"]
+    assert words[8] == "--json"
+    assert all(path in shlex.split(trained) for path in named)
+    pairs = list(zip(settings[::2], settings[1::2], strict=True))
+    assert "--vars.max_length" in dict(pairs)
+    assert all(f"{setting} {value}" in trained for setting, value in pairs)
+
+
 def test_commands_declare_the_files_they_name(project, config):
     folders = {*(path.split("/")[0] for path in config["directories"]), *FILES}
     for command in config["commands"]:
@@ -247,6 +264,9 @@ def check_outputs(project, name, gold, component="span_enumerator"):
     training = project / "training" / name
     report = json.loads((training / "coverage.json").read_text(encoding="utf8"))
     assert report["corpus"]["spans"] > 0
+    checked = json.loads((training / "debug.json").read_text(encoding="utf8"))
+    assert checked["errors"] == 0
+    assert f"Gold that {component} can give" in {own["title"] for own in checked["sections"]}
     metrics = json.loads((training / "metrics.json").read_text(encoding="utf8"))
     assert 0 <= metrics["spans_sc_f"] <= 1
     nlp = spacy.load(training / "model-best")
@@ -271,7 +291,7 @@ def test_demo_runs(project, offline, capsys):
     assert report["all"]["crossing"] > 0
     capsys.readouterr()
     project_run(project, "demo", overrides=overrides, capture=True)
-    assert capsys.readouterr().out.count("nothing changed") == 5
+    assert capsys.readouterr().out.count("nothing changed") == 6
 
 
 @pytest.mark.slow
@@ -295,7 +315,7 @@ def test_all_runs_on_a_slice(project, shared_data, pretrained, offline, tmp_path
     assert any(name.startswith("spacy-spans") for name in meta["requirements"])
     capsys.readouterr()
     project_run(project, "all", overrides=overrides, capture=True)
-    assert capsys.readouterr().out.count("nothing changed") == 7
+    assert capsys.readouterr().out.count("nothing changed") == 8
 
 
 @pytest.mark.slow
