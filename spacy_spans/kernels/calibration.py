@@ -230,8 +230,7 @@ def threshold_grid(scores: FloatArray, lowest: float, n_thresholds: int) -> Doub
         ranks = np.linspace(0, len(ordered) - 1, n_thresholds).round().astype(int)
         values = np.unique(ordered[ranks])
     # Rounded down, the lowest still keeps all.
-    lowest = np.floor(lowest * 10**DECIMALS) / 10**DECIMALS
-    return np.unique([lowest, *((values[1:] + values[:-1]) / 2).round(DECIMALS)])
+    return np.unique([round_down(lowest), *((values[1:] + values[:-1]) / 2).round(DECIMALS)])
 
 
 def count_kept(
@@ -347,3 +346,10 @@ def _sigmoid(logits: Doubles) -> Doubles:
     exp = np.exp(-np.abs(logits))
     odds: Doubles = np.where(logits >= 0, 1, exp) / (1 + exp)
     return odds
+
+
+def round_down(threshold: float) -> float:
+    """A threshold with so few decimals that storing it does not change it, and that is not
+    higher: what reached it still does.
+    """
+    return float(np.floor(threshold * 10**DECIMALS) / 10**DECIMALS)

@@ -378,6 +378,14 @@ def follow_key_in_score_weights(
     # score that nothing computes would stop the training. They cannot just be removed, since
     # spaCy adds them again whenever the pipeline is loaded.
     others = [other for name, other in nlp.pipeline if name != pipe.name]
-    in_use = tuple(other.score_prefix for other in others if hasattr(other, "score_prefix"))
+    in_use = tuple(prefix for other in others for prefix in _score_prefixes(other))
     unused = dict.fromkeys(score for score in stale if not score.startswith(in_use))
     nlp._config["training"].setdefault("score_weights", {}).update(unused)
+
+
+def _score_prefixes(pipe: Any) -> list[str]:
+    """What the names of a component's scores may begin with, also those of stock components."""
+    # Stock spancat and span_finder name their scores after the key they write.
+    key = getattr(pipe, "key", None)
+    own = [getattr(pipe, "score_prefix", None), f"spans_{key}_" if isinstance(key, str) else None]
+    return [prefix for prefix in own if prefix]

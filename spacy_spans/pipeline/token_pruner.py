@@ -21,6 +21,7 @@ from thinc.types import Floats2d
 from spacy_spans.alignment import gold_ranges, is_annotated
 from spacy_spans.errors import SettingsError, SpansError, SpansWarning
 from spacy_spans.groups import describe_keys, read_offsets, write_group
+from spacy_spans.kernels.calibration import round_down
 from spacy_spans.kernels.losses import rarity_bias, sigmoid, sigmoid_loss
 from spacy_spans.kernels.pruning import (
     BoolArray,
@@ -286,6 +287,8 @@ class TokenPruner(StoredPipe):
         scores (Floats2d): Logits of the predicted documents' tokens. Shape (n_tokens, 1).
         RETURNS (Tuple[float, Floats2d]): Loss, and gradient of the shape of the logits.
         """
+        examples = list(examples)
+        validate_examples(examples, "TokenPruner.get_loss")
         masks = [self._is_gold(example) for example in examples]
         targets = self._ops.asarray(np.concatenate([np.zeros(0, bool), *masks]).reshape(-1, 1))
         loss, gradient = sigmoid_loss(scores, targets.astype("f"))
@@ -368,10 +371,15 @@ class TokenPruner(StoredPipe):
             lower threshold may keep less.
         """
         examples = list(examples)
-        if not self._is_trained or self.cfg["min_run"] > 1:
+        if not self._is_trained:
             raise SpansError(
-                f"No threshold can be fitted for {self.name!r}: it is not trained yet, or has "
-                "min_run above 1. Train it first, with min_run = 1."
+                f"No threshold can be fitted for {self.name!r}: it is not trained yet. Train it "
+                "first."
+            )
+        if self.cfg["min_run"] > 1:
+            raise SpansError(
+                f"No threshold can be fitted for {self.name!r} with min_run = "
+                f"{self.cfg['min_run']}: a lower threshold may then keep less. Set min_run = 1."
             )
         lowest, widened = [], [np.zeros(0, dtype="f")]
         for example in examples:
@@ -385,7 +393,7 @@ class TokenPruner(StoredPipe):
         if not lowest:
             raise SpansError(no_spans_message(examples, self.spans_keys, self.name, "spans_keys"))
         of_spans, of_tokens = np.asarray(lowest, dtype="f"), np.concatenate(widened)
-        thresholds = [fit_threshold(of_spans, recall) for recall in recalls]
+        thresholds = [round_down(fit_threshold(of_spans, recall)) for recall in recalls]
         return [
             Calibration(
                 value, float((of_spans >= value).mean()), float((of_tokens >= value).mean())

@@ -240,6 +240,17 @@ def test_score_weights_of_the_default_key_stay_where_another_component_has_it():
     assert weights_of(nlp) == {"spans_sc_f": 0.5, "spans_skills_f": 0.5}
 
 
+def test_score_weights_of_a_stock_component_with_the_default_key_stay():
+    nlp = make_nlp(spans_key="skills")
+    nlp.add_pipe("spancat")
+    nlp.config["training"]["score_weights"] = {"spans_sc_f": 0.7}
+    examples = make_examples(nlp, key="skills")
+    for example, (_, spans) in zip(examples, DATA, strict=True):
+        write_spans(example.reference, "sc", spans)
+    nlp.initialize(lambda: examples)
+    assert weights_of(nlp) == {"spans_sc_f": 0.5, "spans_skills_f": 0.5}
+
+
 def test_score_weights_of_two_components_are_shared_out():
     nlp = make_nlp(spans_key="one")
     nlp.add_pipe("span_enumerator", name="second", config={"spans_key": "two"})
