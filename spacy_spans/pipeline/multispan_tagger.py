@@ -417,13 +417,13 @@ class MultispanTagger(SpansPipe):
 
     # Helpers
 
-    def _check_loaded(self) -> None:
-        super()._check_loaded()
+    def _check_weights(self) -> None:
+        super()._check_weights()
         asked = {SHARED: LAYERS_SHARED.get(self.layers), LINKS: self.discontinuous}
         for key, value in asked.items():
-            if self.labels and isinstance(value, bool) and value != self.cfg[key]:
+            if isinstance(value, bool) and value != self.cfg.get(key):
                 raise DataError(
-                    f"{self.name!r} was trained with {key} = {self.cfg[key]}, but its settings "
+                    f"{self.name!r} was trained with {key} = {self.cfg.get(key)}, but its settings "
                     f"say layers = {self.layers!r}, discontinuous = {self.discontinuous!r}. "
                     "Restore these, or train again."
                 )

@@ -405,9 +405,9 @@ class SpanEnumerator(SpansPipe):
             bias = [0.0, *bias]
         layer_shim(self.model.get_ref("classifier")).module.set_bias(bias)
 
-    def _check_loaded(self) -> None:
-        super()._check_loaded()
-        if self.listing.is_learned and self.labels and not self.cfg.get(BOUNDARIES):
+    def _check_weights(self) -> None:
+        super()._check_weights()
+        if self.listing.is_learned and not self.cfg.get(BOUNDARIES):
             raise DataError(
                 f"The candidates of {self.name!r} come from start and end scores, which it never "
                 "learned, having been trained with other candidates. Restore these, or train again."

@@ -78,7 +78,7 @@ class SpansPipe(StoredPipe):
             return 0
         self.cfg["labels"].append(label)
         self.vocab.strings.add(label)
-        if self.model.has_dim("nO"):
+        if self._has_weights:
             self.set_output(self.n_classes)
         return 1
 
@@ -186,6 +186,12 @@ class SpansPipe(StoredPipe):
 
     def _check_loaded(self) -> None:
         super()._check_loaded()
+        # Labels may have been added before `initialize`, and stored.
+        if self._has_weights:
+            self._check_weights()
+
+    def _check_weights(self) -> None:
+        """Raise DataError unless the weights that there are fit labels and settings."""
         n_outputs = self.model.maybe_get_dim("nO")
         if n_outputs is not None and n_outputs != self.n_classes:
             raise DataError(

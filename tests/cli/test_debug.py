@@ -90,6 +90,64 @@ def test_what_no_candidate_reaches(config, train, dev):
     assert "train: none of 12 gold spans can be given" in squeeze(result.output)
 
 
+def in_table(path):
+    """Rows of gold that cannot be given, without the header."""
+    report = json.loads(path.read_text(encoding="utf8"))
+    sections = {section["title"].split(" that ")[0]: section for section in report["sections"]}
+    return sections["Gold"].get("table", [[]])[1:]
+
+
+def test_what_one_layer_of_bio_tags_cannot_hold(repository, train, dev, tmp_path):
+    config, json_path = repository / "configs/tagger_cpu.cfg", tmp_path / "out.json"
+    crossing = [("a b c d e f", [(0, 3, "TOOL"), (2, 5, "TOOL"), (5, 6, "TOOL")])] * 3
+    write(train, [*GOOD, *crossing])
+    result = run(config, train, dev, "--json", json_path)
+    assert result.exit_code == 0, result.output
+    assert "train: 3 of 21 gold spans in 'sc' cannot be expressed" in squeeze(result.output)
+    reason = "not expressed by the scheme"
+    # The first of them is in the document behind the good ones.
+    assert in_table(json_path) == [["train", "TOOL", "3", reason, "c d e", "12: 4 to 9"]]
+    # Of another label they have a layer of their own.
+    apart = [("a b c d e f", [(0, 3, "TOOL"), (2, 5, "OTHER")])] * 10
+    write(train, [*GOOD, *apart])
+    write(dev, apart[:1])
+    result = run(config, train, dev, "--json", json_path)
+    assert result.exit_code == 0, result.output
+    assert "train: all of 32 gold spans" in squeeze(result.output)
+    assert in_table(json_path) == []
+    # One layer for both has room for one at a time.
+    shared = ("--components.multispan_tagger.layers", "shared")
+    result = run(config, train, dev, *shared, "--json", json_path)
+    assert result.exit_code == 0, result.output
+    message = "10 of 32 gold spans in 'sc' cannot be expressed and are not learned (OTHER 10; e.g."
+    assert message in squeeze(result.output)
+    assert [row[:4] for row in in_table(json_path)] == [
+        ["train", "OTHER", "10", reason],
+        ["dev", "OTHER", "1", reason],
+    ]
+
+
+def test_gold_of_one_side_that_is_all_out_of_reach_is_an_error(repository, train, dev, tmp_path):
+    json_path = tmp_path / "out.json"
+    for name, component, reason in (
+        ("enumerator", "span_enumerator", "longer than max_length = 2"),
+        ("tagger", "multispan_tagger", "outside of min_length to max_length"),
+    ):
+        write(dev, [("some", []), ("a b c", [(0, 3, "TOOL")])])
+        setting = (
+            "--vars.max_length" if name == "enumerator" else f"--components.{component}.max_length"
+        )
+        config = repository / f"configs/{name}_cpu.cfg"
+        result = run(config, train, dev, setting, 2, "--json", json_path)
+        assert result.exit_code == 1
+        assert "train: all of 12 gold spans" in squeeze(result.output)
+        assert "dev: none of 1 gold span can be given" in squeeze(result.output)
+        assert in_table(json_path) == [["dev", "TOOL", "1", reason, "a b c", "1: 0 to 5"]]
+        result = run(config, train, dev, setting, 3, "--json", json_path)
+        assert result.exit_code == 0, result.output
+        assert in_table(json_path) == []
+
+
 def test_a_label_of_dev_only_and_empty_files_are_errors(config, train, dev):
     write(dev, [("some Rust text", [(1, 2, "LANGUAGE")])])
     result = run(config, train, dev)

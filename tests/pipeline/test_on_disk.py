@@ -21,6 +21,7 @@ from . import (
     make_examples,
     make_initialized,
     make_nlp,
+    make_pipe,
     predictions,
     train,
     train_by_heart,
@@ -208,6 +209,41 @@ def test_component_files_of_before_and_after_initialize(factory, tmp_path):
     assert loaded.get_pipe(factory).labels == ("A",)
     train(loaded, make_examples(loaded, [("x y", [(0, 2, "A")])]))
     assert found(loaded("x y")) == [(0, 2, "A")]
+
+
+@pytest.mark.parametrize(
+    ("factory", "settings"),
+    [
+        ("span_enumerator", {"loss": "softmax"}),
+        ("span_enumerator", {"candidates": CANDIDATES["boundary"]}),
+        ("multispan_tagger", {"layers": "shared", "discontinuous": True}),
+        ("multispan_tagger", {"layers": "per_label", "discontinuous": False}),
+    ],
+)
+def test_labels_without_weights_are_loaded_whatever_the_settings(factory, settings, tmp_path):
+    nlp, pipe = make_pipe(factory=factory, **settings)
+    pipe.add_label("A")
+    nlp.to_disk(tmp_path)
+    data = pipe.to_bytes()
+    # What is loaded has no weights either where there were some, of other labels.
+    _, other, _ = make_initialized([("a b", [(0, 1, "X"), (1, 2, "Y")])], factory=factory)
+    loaded = [
+        spacy.load(tmp_path).get_pipe(factory),
+        make_pipe(factory=factory, **settings)[1].from_bytes(data),
+        other.from_bytes(data),
+        other.from_disk(tmp_path / factory, exclude=["vocab"]),
+    ]
+    for own in loaded:
+        assert own.labels == ("A",)
+        with pytest.raises(SpansError, match="no labels or no weights"):
+            own.predict([nlp.make_doc("x y")])
+    again = loaded[0]
+    assert again.add_label("B") == 1
+    examples = make_examples(nlp, [("x y", [(0, 2, "A"), (0, 1, "B")])] * 2)
+    if settings.get("layers") == "shared":
+        examples = make_examples(nlp, [("x y", [(0, 1, "A"), (1, 2, "B")])])
+    again.initialize(lambda: examples)
+    assert again.from_bytes(again.to_bytes()).labels == ("A", "B")
 
 
 @pytest.mark.parametrize("setting", [{"layers": "shared"}, {"discontinuous": True}])
