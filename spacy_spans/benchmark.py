@@ -22,6 +22,9 @@ from spacy_spans.benchmark_worker import Conditions, Contender, Failure, Report,
 from spacy_spans.errors import DataError, SettingsError
 from spacy_spans.keys import printable
 
+# What is no time.
+MEASURED_ONCE = ("loaded_mb", "peak_mb", "device_peak_mb", "f", "partial_f", "keep_ratio")
+
 
 def name_contenders(paths: Sequence[Path]) -> list[Contender]:
     """Name pipelines by the ends of their paths, as long as it takes to tell them apart.
@@ -82,37 +85,24 @@ def run_benchmark(
     progress (bool): Show a progress bar when standard error is a terminal.
     RETURNS (Report): Plain data, ready for JSON. "documents", "words" and "threads"; "pipelines":
         for each "words_per_second" (median, lowest and highest over the runs), "components"
-        (median seconds of each in one run, "tokenizer" included), "peak_mb" (of the process;
-        None where the system does not tell), "loaded_mb" (peak before any document), "f" and
-        "partial_f" (None when it does not write the key), "keep_ratio" (None when it prunes
+        (median seconds of each in one run, "tokenizer" included), "peak_mb" (of the process
+        with the gold documents and one batch of its own; None where the system does not tell),
+        "device_peak_mb" (of the GPU; None on the CPU), "loaded_mb" (peak before any document), "f"
+        and "partial_f" (None when it does not write the key), "keep_ratio" (None when it prunes
         nothing), "pareto" (see `pareto_front`).
     RAISES (SettingsError): Nothing to measure, names that are alike, or settings out of range.
     RAISES (DataError): The data lacks the key, or a pipeline cannot be loaded or run.
     """
     _check(contenders, conditions)
-    silent = None if progress else True
     with ExitStack() as stack:
         workers = [
             stack.enter_context(_start_worker(contender, conditions)) for contender in contenders
         ]
-        n_steps = len(workers) * (conditions.runs + 1)
-        with tqdm(total=n_steps, unit=" runs", leave=False, disable=silent) as bar:
-            # One after the other: two that warm up at once would share the memory.
-            facts = []
-            for worker in workers:
-                facts.append(worker.ask("warm up"))
-                bar.update()
-            timed: list[list[dict[str, float]]] = [[] for _ in workers]
-            for _ in range(conditions.runs):
-                for worker, own in zip(workers, timed, strict=True):
-                    own.append(worker.ask("run"))
-                    bar.update()
-            peaks = [worker.ask("peak") for worker in workers]
+        facts, turns = _take_turns(workers, conditions.runs, progress)
     rows = [
         {"name": contender.name, "path": str(contender.path), "overrides": contender.overrides}
         | _summarize(fact, own)
-        | {"peak_mb": peak}
-        for contender, fact, own, peak in zip(contenders, facts, timed, peaks, strict=True)
+        for contender, fact, *own in zip(contenders, facts, *turns, strict=True)
     ]
     for row, is_best in zip(rows, pareto_front(rows), strict=True):
         row["pareto"] = is_best
@@ -145,7 +135,10 @@ def pareto_front(rows: Sequence[Report]) -> list[bool]:
 
 def format_benchmark(report: Report) -> str:
     """Write a report as tables for people, without a line break at the end."""
-    header = ["Pipeline", "Words/s", "Lowest", "Highest", "Peak MB", "F", "Overlap F", "Kept", ""]
+    on_gpu = any(row.get("device_peak_mb") is not None for row in report["pipelines"])
+    memory = {"Peak MB": "peak_mb"} | ({"GPU MB": "device_peak_mb"} if on_gpu else {})
+    scores = {"F": "f", "Overlap F": "partial_f", "Kept": "keep_ratio"}
+    header = ["Pipeline", "Words/s", "Lowest", "Highest", *memory, *scores, ""]
     rows = []
     for row in report["pipelines"]:
         speed = row["words_per_second"]
@@ -153,13 +146,14 @@ def format_benchmark(report: Report) -> str:
             (
                 printable(row["name"]),
                 *(f"{speed[name]:,.0f}" for name in ("median", "lowest", "highest")),
-                "-" if row["peak_mb"] is None else f"{row['peak_mb']:,.0f}",
-                *(_percent(row[name]) for name in ("f", "partial_f", "keep_ratio")),
+                *("-" if row[name] is None else f"{row[name]:,.0f}" for name in memory.values()),
+                *(_percent(row[name]) for name in scores.values()),
                 "best" if row["pareto"] else "",
             )
         )
+    right: list[Literal["r", "c", "l"]] = ["r"] * (len(header) - 2)
     parts = [
-        table(rows, header=header, divider=True, aligns=["l", *"rrrrrrr", "l"], max_col=60),
+        table(rows, header=header, divider=True, aligns=["l", *right, "l"], max_col=60),
         _format_components(report["pipelines"]),
     ]
     text = "\n\n".join(part.strip("\n") for part in parts)
@@ -237,7 +231,7 @@ def _summarize(fact: Report, runs: Sequence[dict[str, float]]) -> Report:
             "highest": max(speeds),
         },
         "components": {name: median(run[name] for run in runs) for name in runs[0]},
-        **{name: fact[name] for name in ("loaded_mb", "f", "partial_f", "keep_ratio")},
+        **{name: fact[name] for name in MEASURED_ONCE},
     }
 
 
@@ -257,6 +251,28 @@ def _format_components(rows: Sequence[Report]) -> str:
 
 def _percent(score: float | None) -> str:
     return "-" if score is None else f"{100 * score:.1f}"
+
+
+def _take_turns(
+    workers: "Sequence[_Worker]", n_runs: int, progress: bool
+) -> tuple[list[Report], list[list[Report]]]:
+    """What is known of each worker in the end, and for each run the seconds of each."""
+    n_steps = len(workers) * (n_runs + 2)
+    with tqdm(total=n_steps, unit=" runs", leave=False, disable=None if progress else True) as bar:
+
+        def ask(worker: _Worker, what: str) -> Report:
+            answer: Report = worker.ask(what)
+            bar.update(what != "peak")
+            return answer
+
+        # One after the other: two that work at once would share the memory.
+        facts = [ask(worker, "warm up") for worker in workers]
+        turns = [[ask(worker, "run") for worker in workers] for _ in range(n_runs)]
+        # Scoring takes memory of its own, so it comes last.
+        for what in ("peak", "score"):
+            for worker, fact in zip(workers, facts, strict=True):
+                fact |= ask(worker, what)
+    return facts, turns
 
 
 class _Worker:

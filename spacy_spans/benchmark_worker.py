@@ -71,7 +71,12 @@ def serve(connection: Any, contender: Contender, conditions: Conditions) -> None
         try:
             if session is None:
                 session = _Session(contender, conditions)
-            answers = {"warm up": session.warm_up, "run": session.run, "peak": peak_mb}
+            answers = {
+                "warm up": session.warm_up,
+                "run": session.run,
+                "peak": session.peak,
+                "score": session.score,
+            }
             answer: Any = answers[what]()
         except (SpansError, OSError) as error:
             answer = Failure(str(error))
@@ -101,36 +106,50 @@ class _Session:
         self.gold = list(read_docbin(conditions.data, self.nlp.vocab))
         self.loaded_mb = peak_mb()
         require_key(self.gold, conditions.spans_key, "The data")
-        self.n_words = 0
-        self.predicted: list[Any] = []
+        self.device = find_device(conditions.gpu_id)
 
     def warm_up(self) -> Report:
-        """Run once, not timed, and score what comes out."""
+        """Run once, not timed, and say what was loaded."""
+        self.run()
+        return {
+            "documents": len(self.gold),
+            "threads": self.threads,
+            "loaded_mb": self.loaded_mb,
+        }
+
+    def peak(self) -> Report:
+        """Most memory so far, of the process and on the GPU."""
+        return {"peak_mb": peak_mb(), "device_peak_mb": device_peak_mb(self.device)}
+
+    def score(self) -> Report:
+        """Run once more and score what comes out.
+
+        It holds all documents and compares them, which is no memory of the pipeline: the peak is
+        asked for before.
+        """
         from spacy.training import Example
 
         from spacy_spans.scorers import score_spans
 
-        self.predicted = []
-        self.run(keep=True)
-        docs, self.predicted = self.predicted, []
+        docs: list[Any] = []
+        self.run(predicted=docs)
         key = self.conditions.spans_key
         scores: Report = {}
         if any(key in doc.spans for doc in docs):
             examples = [Example(*pair) for pair in zip(docs, self.gold, strict=True)]
             scores = score_spans(examples, spans_key=key)
-        self.n_words = sum(map(len, docs))
         return {
-            "documents": len(docs),
-            "words": self.n_words,
-            "threads": self.threads,
-            "loaded_mb": self.loaded_mb,
+            "words": sum(map(len, docs)),
             "f": scores.get(f"spans_{key}_f"),
             "partial_f": scores.get(f"spans_{key}_partial_f"),
             "keep_ratio": self._keep_ratio(docs),
         }
 
-    def run(self, *, keep: bool = False) -> dict[str, float]:
-        """Seconds of each component over all documents."""
+    def run(self, *, predicted: list[Any] | None = None) -> dict[str, float]:
+        """Seconds of each component over all documents.
+
+        predicted (list | None): Gets what comes out; None lets go of each batch.
+        """
         from spacy.util import minibatch
 
         from spacy_spans.pipelines import unannotated
@@ -138,19 +157,25 @@ class _Session:
         nlp = self.nlp
         seconds = {"tokenizer": 0.0, **dict.fromkeys(nlp.pipe_names, 0.0)}
         for batch in minibatch(self.gold, self.conditions.batch_size or nlp.batch_size):
-            start = default_timer()
+            start = self._now()
             docs = [unannotated(nlp, doc) for doc in batch]
-            seconds["tokenizer"] += default_timer() - start
+            seconds["tokenizer"] += self._now() - start
             for name, component in nlp.pipeline:
-                start = default_timer()
+                start = self._now()
                 if hasattr(component, "pipe"):
                     docs = list(component.pipe(docs, batch_size=len(docs)))
                 else:
                     docs = [component(doc) for doc in docs]
-                seconds[name] += default_timer() - start
-            if keep:
-                self.predicted += docs
+                seconds[name] += self._now() - start
+            if predicted is not None:
+                predicted += docs
         return seconds
+
+    def _now(self) -> float:
+        # What is asked of a GPU is done later: seconds would be those of whoever waits for it.
+        if self.device is not None:
+            self.device.synchronize()
+        return default_timer()
 
     def _keep_ratio(self, docs: Sequence[Any]) -> float | None:
         """Share of tokens in kept runs, of the first key that a pruner wrote."""
@@ -185,3 +210,25 @@ def peak_mb() -> float | None:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (_MB if sys.platform == "darwin" else 1024)
+
+
+def find_device(gpu_id: int) -> Any:
+    """What knows the GPU that is used, `torch.cuda`; None on the CPU, and for GPUs of others."""
+    import torch
+
+    return torch.cuda if gpu_id >= 0 and torch.cuda.is_available() else None
+
+
+def device_peak_mb(device: Any) -> float | None:
+    """Most memory of the GPU that torch and cupy have reserved, in MB of 2**20 bytes; None without
+    a GPU.
+    """
+    if device is None:
+        return None
+    from thinc.compat import cupy, has_cupy_gpu
+
+    reserved = device.max_memory_reserved()
+    if has_cupy_gpu:
+        # It gives nothing back on its own. Empty where cupy takes its memory from torch.
+        reserved += cupy.get_default_memory_pool().total_bytes()
+    return float(reserved) / _MB

@@ -1,13 +1,15 @@
 """Pipelines side by side."""
 
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 import spacy
+import torch
 from spacy.tokens import DocBin, Span
 
-from spacy_spans import benchmark
+from spacy_spans import benchmark, benchmark_worker
 from spacy_spans.benchmark import Conditions, Contender
 from spacy_spans.errors import DataError, SettingsError
 
@@ -24,6 +26,7 @@ def row(name="a", f=0.5, words_per_second=None, **others):
         "words_per_second": words_per_second or speed(100.0),
         "components": {"tokenizer": 0.5, "ruler": 1.25},
         "peak_mb": 1234.5,
+        "device_peak_mb": None,
         "loaded_mb": 1000.0,
         "f": f,
         "partial_f": f,
@@ -87,6 +90,79 @@ def test_pipelines_are_measured_in_turns(pipelines, data):
         assert sum(found["components"].values()) == pytest.approx(7 / speeds["median"], rel=0.5)
         if sys.platform != "win32":
             assert 50 < found["loaded_mb"] <= found["peak_mb"] < 4_000
+        assert found["device_peak_mb"] is None
+
+
+def test_predicted_documents_are_no_memory_of_the_pipeline(pipelines, data):
+    """A run lets go of each batch; only scoring, after the peak was asked for, holds them all."""
+    seen = []
+    n_held = []
+
+    @spacy.Language.component("tests_watch")
+    def watch(doc):
+        n_held.append(sum(other() is not None for other in seen))
+        seen.append(weakref.ref(doc))
+        return doc
+
+    session = benchmark_worker._Session(
+        Contender(pipelines[0], "a"), Conditions(data, batch_size=1)
+    )
+    session.nlp.add_pipe("tests_watch")
+    for ask, expected in (
+        (session.warm_up, [0, 0, 0, 0]),
+        (session.run, [0, 0, 0, 0]),
+        (session.score, [0, 1, 2, 3]),
+        (session.run, [0, 0, 0, 0]),
+    ):
+        seen.clear()
+        n_held.clear()
+        ask()
+        assert n_held == expected
+
+
+class FakeDevice:
+    """A GPU whose work is done when it is waited for."""
+
+    def __init__(self):
+        self.pending = 0
+        self.done = 0
+
+    def synchronize(self):
+        self.done += self.pending
+        self.pending = 0
+
+    def max_memory_reserved(self):
+        return 3 * 2**20
+
+
+def test_a_gpu_is_waited_for(pipelines, data, monkeypatch):
+    """Each reading of the clock comes after all work that was asked for before."""
+    session = benchmark_worker._Session(
+        Contender(pipelines[0], "a"), Conditions(data, batch_size=4)
+    )
+    device = session.device = FakeDevice()
+
+    @spacy.Language.component("tests_use_device")
+    def use_device(doc):
+        device.pending += 1
+        return doc
+
+    session.nlp.add_pipe("tests_use_device")
+    monkeypatch.setattr(benchmark_worker, "default_timer", lambda: float(device.done))
+    # The clock counts what the device has done.
+    expected = {"tokenizer": 0.0, "span_ruler": 0.0, "tests_use_device": 4.0}
+    assert session.run() == expected
+    assert session.peak()["device_peak_mb"] == 3.0
+    session.device = None
+    assert session.run() == dict.fromkeys(expected, 0.0)
+    assert session.peak()["device_peak_mb"] is None
+
+
+def test_a_gpu_is_looked_at_only_when_it_is_used(monkeypatch):
+    for is_there in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda found=is_there: found)
+        assert benchmark_worker.find_device(-1) is None
+        assert benchmark_worker.find_device(0) is (torch.cuda if is_there else None)
 
 
 def test_what_fails_in_a_process_is_named(pipelines, data, tmp_path):
@@ -175,6 +251,12 @@ def test_tables():
     assert ["a", "0.50", "1.25"] in lines
     assert [r"b\x1b", "2.00", "-"] in lines
     assert "4 documents, 1,000 words, 3 runs in turns after one that is not counted" in text
+    assert "GPU" not in text
+    text = benchmark.format_benchmark(make_report(row("a", device_peak_mb=2e4), silent))
+    assert "GPU MB" in text
+    lines = [line.split() for line in text.splitlines()]
+    assert ["a", "100", "100", "100", "1,234", "20,000", "50.0", "50.0", "-", "best"] in lines
+    assert [r"b\x1b", "100", "100", "100", "-", "-", "-", "-", "25.6"] in lines
 
 
 def test_plots(tmp_path):
