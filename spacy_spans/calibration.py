@@ -101,23 +101,17 @@ def calibrate(
     name = find_component(nlp, name)
     pipe: Any = nlp.get_pipe(name)
     left_out = _check_gold(gold, name, pipe)
-    data = _collect(nlp, gold, name, progress)
-    # Only components of this package have one.
-    is_mapped = SCORE_MAP in pipe.cfg
+    lowest = _lowest(pipe)
+    data = _collect(nlp, gold, name, lowest, progress)
     before = kernel.apply_score_map(pipe.cfg.get(SCORE_MAP), data.scores)
     kept_before = decode(data, before, thresholds_of(pipe), pipe.cfg)
-    score_map = None
-    if is_mapped:
-        score_map = _as_stored(kernel.fit_score_map(data.scores, data.right, method))
-        pipe.cfg[SCORE_MAP] = score_map
+    score_map = _set_score_map(pipe, data, method)
     after = kernel.apply_score_map(score_map, data.scores)
-    overall, labels = _choose_thresholds(data, after, pipe, goal, min_gold)
-    pipe.cfg["threshold"] = overall["threshold"]
-    if is_mapped:
-        own = {label: row["threshold"] for label, row in labels.items() if row["own"]}
-        pipe.cfg[LABEL_THRESHOLDS] = own
+    overall, labels = _choose_thresholds(data, after, pipe, goal, min_gold, lowest)
+    _set_thresholds(pipe, overall, labels)
     kept_after = decode(data, after, thresholds_of(pipe), pipe.cfg)
-    crossed = cross_fit(data, method, goal.seed) if is_mapped else before
+    # Without a map, as of stock components, scores stay as they are.
+    crossed = cross_fit(data, method, goal.seed) if score_map else before
     return {
         "component": name,
         "spans_key": pipe.key,
@@ -127,18 +121,12 @@ def calibrate(
         "metric": goal.title,
         "goal": goal._asdict(),
         "min_gold": min_gold,
-        "lowest_score": _lowest(pipe),
+        "lowest_score": lowest,
         "threshold": overall,
         "labels": labels,
         "before": _describe(data, kept_before, before, kept_after),
         "after": _describe(data, kept_after, crossed, kept_after),
-        "reliability": {
-            side: {
-                key: column.tolist()
-                for key, column in kernel.bin_scores(scores, data.right)._asdict().items()
-            }
-            for side, scores in (("before", before), ("after", crossed))
-        },
+        "reliability": {"before": _bins(data, before), "after": _bins(data, crossed)},
     }
 
 
@@ -192,15 +180,20 @@ def find_component(nlp: Language, name: str | None) -> str:
 
 
 def _lowest(pipe: Any) -> float:
-    """The lowest score to look at: all of what a tagger found, but not all candidates."""
-    return LOWEST_SCORE if hasattr(pipe, "set_candidates") else 0.0
+    """The lowest score of the model to look at: all of what a tagger found, but not all candidates,
+    unless thresholds let them pass.
+    """
+    if not hasattr(pipe, "set_candidates"):
+        return 0.0
+    in_use = kernel.invert_score_map(pipe.cfg.get(SCORE_MAP), thresholds_of(pipe))
+    return min(LOWEST_SCORE, float(in_use.min()))
 
 
 @contextmanager
-def _open(pipe: Any) -> Iterator[None]:
-    """Let a component write all spans with the scores of its model, whatever its settings."""
+def _open(pipe: Any, lowest: float) -> Iterator[None]:
+    """Let a component write all spans from a score of its model on, whatever its settings."""
     wide = {
-        "threshold": _lowest(pipe),
+        "threshold": lowest,
         LABEL_THRESHOLDS: {},
         OVERLAP: "any",
         TOP_K: None,
@@ -245,7 +238,9 @@ def _check_gold(gold: Sequence[Doc], name: str, pipe: Any) -> Report:
     return {"documents": len(gold) - len(annotated), "labels": unknown}
 
 
-def _collect(nlp: Language, gold: Sequence[Doc], name: str, progress: bool) -> Collected:
+def _collect(
+    nlp: Language, gold: Sequence[Doc], name: str, lowest: float, progress: bool
+) -> Collected:
     """Run a component, with all settings open, on what has its key.
 
     RAISES (DataError): It finds nothing.
@@ -254,7 +249,7 @@ def _collect(nlp: Language, gold: Sequence[Doc], name: str, progress: bool) -> C
     gold = [doc for doc in gold if pipe.key in doc.spans]
     # What comes after it has no say.
     enabled = nlp.pipe_names[: nlp.pipe_names.index(name) + 1]
-    with nlp.select_pipes(enable=enabled), _open(pipe):
+    with nlp.select_pipes(enable=enabled), _open(pipe, lowest):
         silent = None if progress else True
         docs = tqdm(predict(nlp, gold), total=len(gold), unit=" docs", leave=False, disable=silent)
         examples = [Example(*pair) for pair in zip(docs, gold, strict=True)]
@@ -267,13 +262,22 @@ def _collect(nlp: Language, gold: Sequence[Doc], name: str, progress: bool) -> C
     return data
 
 
+def _set_score_map(pipe: Any, data: Collected, method: str) -> Any:
+    """Fit a map and let the component use it. RETURNS: The map; None for one that has none."""
+    # Only components of this package have one.
+    if SCORE_MAP not in pipe.cfg:
+        return None
+    pipe.cfg[SCORE_MAP] = _as_stored(kernel.fit_score_map(data.scores, data.right, method))
+    return pipe.cfg[SCORE_MAP]
+
+
 def _choose_thresholds(
-    data: Collected, scores: np.ndarray, pipe: Any, goal: Goal, min_gold: int
+    data: Collected, scores: np.ndarray, pipe: Any, goal: Goal, min_gold: int, lowest: float
 ) -> tuple[Report, dict[str, Report]]:
     """A threshold for all labels together, and one for each label with enough gold."""
     score_map = pipe.cfg.get(SCORE_MAP)
-    lowest = float(kernel.apply_score_map(score_map, np.asarray([_lowest(pipe)], "f"))[0])
-    curves = count_by_label(data, scores, pipe.cfg, lowest)
+    mapped = float(kernel.apply_score_map(score_map, np.asarray([lowest], "f"))[0])
+    curves = count_by_label(data, scores, pipe.cfg, mapped)
     overall = _choose(*curves[None], goal)
     labels = {label: _choose(*curves[i], goal) for i, label in enumerate(pipe.labels)}
     has_own = LABEL_THRESHOLDS in pipe.cfg
@@ -282,6 +286,13 @@ def _choose_thresholds(
             row.update(dict.fromkeys(MEASURED), threshold=overall["threshold"], own=False)
             row["note"] = f"fewer than {min_gold} gold spans" if has_own else ""
     return overall, labels
+
+
+def _set_thresholds(pipe: Any, overall: Report, labels: dict[str, Report]) -> None:
+    pipe.cfg["threshold"] = overall["threshold"]
+    if LABEL_THRESHOLDS in pipe.cfg:
+        own = {label: row["threshold"] for label, row in labels.items() if row["own"]}
+        pipe.cfg[LABEL_THRESHOLDS] = own
 
 
 def _as_stored(data: Any) -> Any:
@@ -331,3 +342,8 @@ def _describe(
     right = int((kept & data.right).sum())
     strict = precision_recall_f(right, int(kept.sum()), right, int(data.gold.sum())) or {}
     return {**strict, "ece": kernel.calibration_error(scores[measured], data.right[measured])}
+
+
+def _bins(data: Collected, scores: np.ndarray) -> dict[str, list[float]]:
+    columns = kernel.bin_scores(scores, data.right)._asdict()
+    return {key: column.tolist() for key, column in columns.items()}

@@ -7,7 +7,7 @@ import pytest
 import spacy
 import srsly
 
-from spacy_spans.calibration import MIN_GOLD, Goal, calibrate
+from spacy_spans.calibration import LOWEST_SCORE, MIN_GOLD, Goal, calibrate
 from spacy_spans.calibration_report import format_report
 from spacy_spans.errors import DataError, SettingsError
 from spacy_spans.kernels.calibration import apply_score_map
@@ -138,6 +138,38 @@ def test_thresholds_below_the_present_one_are_seen():
     # With few examples all labels share one threshold.
     assert nlp.get_pipe("span_enumerator").cfg["label_thresholds"] == {}
     assert f"fewer than {MIN_GOLD} gold spans" in report["labels"]["SKILL"]["note"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "lowest"),
+    [
+        ({}, LOWEST_SCORE),
+        ({"threshold": 0.001}, 0.001),
+        ({"label_thresholds": {"DUTY": 0.002}}, 0.002),
+        ({"label_thresholds": {"DUTY": 0.5}}, LOWEST_SCORE),
+    ],
+)
+def test_what_low_thresholds_let_pass_is_looked_at(settings, lowest):
+    nlp = make_trained(steps=4, **settings)
+    expected = nlp.evaluate(make_examples(nlp, DATA))
+    report = calibrate(nlp, gold_of(nlp, DATA), goal=QUICK)
+    assert report["lowest_score"] == lowest
+    for key in "prf":
+        assert report["before"][key] == pytest.approx(expected[f"spans_sc_{key}"])
+
+
+@pytest.mark.parametrize("method", ["isotonic", "temperature"])
+def test_low_thresholds_on_mapped_scores_are_those_of_other_scores(method):
+    nlp = make_trained(steps=4)
+    calibrate(nlp, gold_of(nlp, DATA), goal=QUICK, method=method)
+    pipe = nlp.get_pipe("span_enumerator")
+    lowest = np.asarray([0.002], "f")
+    pipe.cfg["threshold"] = float(apply_score_map(pipe.cfg["score_map"], lowest)[0])
+    expected = nlp.evaluate(make_examples(nlp, DATA))
+    report = calibrate(nlp, gold_of(nlp, DATA), goal=QUICK)
+    assert 0.001 < report["lowest_score"] <= 0.002
+    assert report["before"]["r"] == pytest.approx(expected["spans_sc_r"])
+    assert report["before"]["p"] == pytest.approx(expected["spans_sc_p"])
 
 
 def test_softmax_keeps_one_label_for_a_span():
