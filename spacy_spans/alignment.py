@@ -1,7 +1,7 @@
 """From an `Example` to gold spans on the predicted document's tokens."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from spacy.tokens import Doc
@@ -12,6 +12,9 @@ from spacy_spans.groups import is_annotated_for, spans_of
 from spacy_spans.kernels.enumeration import batch_offsets
 from spacy_spans.keys import ENTITIES
 from spacy_spans.types import IntArray
+
+# Offsets, and masks of those that map, and map exactly.
+Aligned: TypeAlias = tuple[IntArray, np.ndarray, np.ndarray]
 
 
 class Annotation(NamedTuple):
@@ -75,23 +78,9 @@ def gold_mentions(
     RETURNS (GoldMentions): Empty arrays for a document without spans.
     RAISES (SpansError): When a span has a label that is not among `label_ids`.
     """
-    rows = _label_rows(example, key, label_ids)
-    group = example.reference.spans.get(key, ())
-    parts: dict[Any, list[tuple[int, int]]] = {}
-    for i, (span, (start, end, label)) in enumerate(zip(group, rows.tolist(), strict=True)):
-        # By number: other components may set ids that the vocabulary does not know.
-        mention = ("id", span.id) if span.id else ("row", i)
-        parts.setdefault((label, mention), []).append((start, end))
-    found = {(label, *sorted({*spans})) for (label, _), spans in parts.items()}
-    mentions = sorted(found, key=lambda mention: (mention[1], mention))
+    mentions = _annotated_mentions(example, key, label_ids)
     fragments = np.asarray([span for _, *spans in mentions for span in spans], dtype="i")
-    fragments = fragments.reshape(-1, 2)
-    filled = fragments[:, 1] > fragments[:, 0]
-    offsets = np.zeros_like(fragments)
-    aligned, exact = (np.zeros(len(fragments), dtype=bool) for _ in range(2))
-    offsets[filled], aligned[filled], exact[filled] = _align(
-        example, fragments[filled], alignment_mode
-    )
+    offsets, aligned, exact = _align_filled(example, fragments.reshape(-1, 2), alignment_mode)
     names = list(label_ids)
     kept: set[Any] = set()
     misaligned: list[Annotation] = []
@@ -109,16 +98,7 @@ def gold_mentions(
         if is_lost or not exact[own].all() or len(joined) < len(spans):
             annotation = annotation_of(example.reference, spans, names[label])
             (misaligned if is_lost else moved).append(annotation)
-    in_order = sorted(kept, key=lambda mention: (mention[1], mention))
-    table = np.asarray(
-        [
-            (start, end, label, number)
-            for number, (label, *spans) in enumerate(in_order)
-            for start, end in spans
-        ],
-        dtype="i",
-    ).reshape(-1, 4)
-    return GoldMentions(table[:, :2], table[:, 2], table[:, 3], misaligned, moved, n_merged)
+    return GoldMentions(*_lay_out(kept), misaligned, moved, n_merged)
 
 
 def gold_spans(example: Example, key: str, label_ids: Mapping[str, int]) -> GoldSpans:
@@ -134,10 +114,7 @@ def gold_spans(example: Example, key: str, label_ids: Mapping[str, int]) -> Gold
     RAISES (SpansError): When a span has a label that is not among `label_ids`.
     """
     spans = np.unique(_label_rows(example, key, label_ids), axis=0)
-    # A span may hold no token at all: nothing to point at, nothing to learn.
-    aligned = spans[:, 1] > spans[:, 0]
-    offsets = np.zeros((len(spans), 2), dtype="i")
-    offsets[aligned], aligned[aligned], _ = _align(example, spans[aligned, :2], "strict")
+    offsets, aligned, _ = _align_filled(example, spans[:, :2], "strict")
     names = list(label_ids)
     misaligned = [
         annotation_of(example.reference, [(start, end)], names[label])
@@ -223,9 +200,45 @@ def _label_rows(example: Example, key: str, label_ids: Mapping[str, int]) -> Int
     return np.asarray(rows, dtype="i").reshape(-1, 3)
 
 
-def _align(
-    example: Example, offsets: IntArray, mode: str
-) -> tuple[IntArray, np.ndarray, np.ndarray]:
+def _annotated_mentions(
+    example: Example, key: str, label_ids: Mapping[str, int]
+) -> list[tuple[Any, ...]]:
+    """Label and fragments of each mention on the reference's tokens, each once, by their place."""
+    rows = _label_rows(example, key, label_ids)
+    group = example.reference.spans.get(key, ())
+    parts: dict[Any, list[tuple[int, int]]] = {}
+    for i, (span, (start, end, label)) in enumerate(zip(group, rows.tolist(), strict=True)):
+        # By number: other components may set ids that the vocabulary does not know.
+        mention = ("id", span.id) if span.id else ("row", i)
+        parts.setdefault((label, mention), []).append((start, end))
+    found = {(label, *sorted({*spans})) for (label, _), spans in parts.items()}
+    return sorted(found, key=lambda mention: (mention[1], mention))
+
+
+def _align_filled(example: Example, spans: IntArray, mode: str) -> Aligned:
+    """As `_align`, where spans may hold no token at all: nothing to point at, nothing to learn."""
+    filled = spans[:, 1] > spans[:, 0]
+    offsets = np.zeros_like(spans)
+    aligned, exact = (np.zeros(len(spans), dtype=bool) for _ in range(2))
+    offsets[filled], aligned[filled], exact[filled] = _align(example, spans[filled], mode)
+    return offsets, aligned, exact
+
+
+def _lay_out(mentions: Iterable[Any]) -> tuple[IntArray, IntArray, IntArray]:
+    """Offsets, label and mention of each fragment, of labels with fragments in any order."""
+    in_order = sorted(mentions, key=lambda mention: (mention[1], mention))
+    table = np.asarray(
+        [
+            (start, end, label, number)
+            for number, (label, *spans) in enumerate(in_order)
+            for start, end in spans
+        ],
+        dtype="i",
+    ).reshape(-1, 4)
+    return table[:, :2], table[:, 2], table[:, 3]
+
+
+def _align(example: Example, offsets: IntArray, mode: str) -> Aligned:
     """Map reference offsets to predicted ones, with masks of those that map, and map exactly."""
     if len(offsets) == 0 or _same_tokens(example):
         every = np.ones(len(offsets), dtype=bool)
