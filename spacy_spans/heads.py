@@ -137,24 +137,8 @@ def prune_heads(
         n_now = round(n_removed * step / steps) - done
         if not n_now:
             continue
-        attention = find_attention(encoder)
         importance = measure_importance(nlp, gold, name=name, progress=progress)
-        normalised = normalise(importance)
-        removed = choose_heads(normalised, n_now)
-        for layer, own in enumerate(attention):
-            for place, head in enumerate(own.heads):
-                rows[layer][head] = {
-                    "head": head + 1,
-                    "importance": float(importance[layer][place]),
-                    "normalised": float(normalised[layer][place]),
-                    "removed_in": step if place in removed[layer] else None,
-                }
-        chosen = {
-            layer: [attention[layer].heads[place] for place in places]
-            for layer, places in enumerate(removed)
-            if places
-        }
-        encoder.prune_heads(chosen)
+        _remove_least(encoder, importance, n_now, step, rows)
         done += n_now
     return {
         "component": name,
@@ -165,6 +149,33 @@ def prune_heads(
         "heads_after": n_heads - n_removed,
         "layers": [[own[head] for head in sorted(own)] for own in rows],
     }
+
+
+def _remove_least(
+    encoder: Any,
+    importance: list[FloatArray],
+    n_heads: int,
+    step: int,
+    rows: list[dict[int, Report]],
+) -> None:
+    """Remove heads, and note in `rows`, one for each layer, what is known of each by its number."""
+    attention = find_attention(encoder)
+    normalised = normalise(importance)
+    removed = choose_heads(normalised, n_heads)
+    for layer, own in enumerate(attention):
+        for place, head in enumerate(own.heads):
+            rows[layer][head] = {
+                "head": head + 1,
+                "importance": float(importance[layer][place]),
+                "normalised": float(normalised[layer][place]),
+                "removed_in": step if place in removed[layer] else None,
+            }
+    chosen = {
+        layer: [attention[layer].heads[place] for place in places]
+        for layer, places in enumerate(removed)
+        if places
+    }
+    encoder.prune_heads(chosen)
 
 
 def _count_to_remove(ratio: float, n_heads: int, n_layers: int) -> int:
@@ -332,10 +343,13 @@ def _nodes(pipe: Any) -> Iterator[Model]:
         yield from model.walk()
 
 
-def compare_speed(before: Language, after: Language, gold: Sequence[Doc], runs: int = 3) -> Report:
+def compare_speed(
+    before: Language, after: Language, gold: Sequence[Doc], runs: int = 3, *, progress: bool = False
+) -> Report:
     """Words per second of two pipelines in turns, whole, tokenizer included.
 
     gold (Sequence[Doc]): At least one document with text.
+    progress (bool): Show a progress bar when standard error is a terminal.
     RETURNS (Report): "words", "runs", and of "before" and "after" the "median", "lowest" and
         "highest" of the runs; "gain", the ratio of the medians.
     """
@@ -343,12 +357,13 @@ def compare_speed(before: Language, after: Language, gold: Sequence[Doc], runs: 
     speeds: list[list[float]] = [[], []]
     for nlp in (before, after):
         list(predict(nlp, gold[:WARM_UP]))
-    for _ in range(runs):
-        for nlp, own in zip((before, after), speeds, strict=True):
-            start = default_timer()
-            for _doc in predict(nlp, gold):
-                pass
-            own.append(n_words / (default_timer() - start))
+    turns = [*zip((before, after), speeds, strict=True)] * runs
+    silent = None if progress else True
+    for nlp, own in tqdm(turns, desc="speed", unit=" runs", leave=False, disable=silent):
+        start = default_timer()
+        for _doc in predict(nlp, gold):
+            pass
+        own.append(n_words / (default_timer() - start))
     found = [{"median": median(own), "lowest": min(own), "highest": max(own)} for own in speeds]
     gain = found[1]["median"] / found[0]["median"]
     return {"words": n_words, "runs": runs, "before": found[0], "after": found[1], "gain": gain}

@@ -23,20 +23,30 @@ if TYPE_CHECKING:
 # Arguments and options that several commands have.
 TrainedPath: TypeAlias = Annotated[Path, typer.Argument(help="Folder of a trained pipeline")]
 HeldOutPath: TypeAlias = Annotated[
-    Path, typer.Argument(help="Gold it was not trained on: a .spacy file, or a folder")
+    Path,
+    typer.Argument(
+        help="Documents with gold spans that it was not trained on: a .spacy file, or a folder "
+        "with some"
+    ),
+]
+GoldPath: TypeAlias = Annotated[
+    Path, typer.Argument(help="Documents with gold spans: a .spacy file, or a folder with some")
 ]
 NewPath: TypeAlias = Annotated[
-    Path, typer.Option("--output", "-o", help="Folder for the pipeline that comes out")
+    Path, typer.Option("--output", "-o", help="Folder to write the new pipeline to")
 ]
 ComponentName: TypeAlias = Annotated[
-    str | None, typer.Option("--name", "-n", help="The component, where there are several")
+    str | None, typer.Option("--name", "-n", help="Name of the component, if there are several")
 ]
 JsonPath: TypeAlias = Annotated[
     Path | None, typer.Option("--json", help="Also write the report to this file, as JSON")
 ]
 GpuId: TypeAlias = Annotated[int, typer.Option("--gpu-id", "-g", help="GPU to use, -1 for the CPU")]
 CodePath: TypeAlias = Annotated[
-    Path | None, typer.Option("--code", "-c", help="Python file to import first")
+    Path | None,
+    typer.Option(
+        "--code", "-c", help="Python file to import first, for the functions that it registers"
+    ),
 ]
 
 

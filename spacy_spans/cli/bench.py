@@ -15,13 +15,17 @@ def bench_cli(
         list[Path],
         typer.Argument(help="Folders of trained pipelines, or names of installed ones"),
     ],
-    data: Annotated[Path, typer.Option(help="Gold: a .spacy file, or a folder with some")],
+    data: Annotated[
+        Path, typer.Option(help="Documents with gold spans: a .spacy file, or a folder with some")
+    ],
     spans_key: Annotated[
         str, typer.Option("--spans-key", "-k", help="Key in doc.spans to score")
     ] = "sc",
     vary: Annotated[
         str | None,
-        typer.Option(help="Measure at several values of a setting: SETTING=VALUE,VALUE"),
+        typer.Option(
+            help="Measure each at several values of a setting of its config: SETTING=VALUE,VALUE"
+        ),
     ] = None,
     runs: Annotated[int, typer.Option(help="Timed runs over all documents", min=1)] = 5,
     threads: Annotated[
@@ -40,7 +44,8 @@ def bench_cli(
 ) -> None:
     """Measure pipelines side by side: words/s, memory and F1, of stock components as well.
 
-    Each is loaded in a process of its own, and they take turns. One run over the data is not timed.
+    Each is loaded in a process of its own, and they take turns. Two runs over the data are not
+    timed, one before the others and one for F1 after them; memory is that of the runs before F1.
     With --vary components.transformer.model.keep_ratio=1.0,0.5 each is measured at both ratios.
     """
     with exit_on_error("Cannot measure"):

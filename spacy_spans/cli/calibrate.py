@@ -28,7 +28,8 @@ def calibrate_cli(
     output: NewPath,
     name: ComponentName = None,
     method: Annotated[
-        str, typer.Option(help="How scores are mapped: isotonic, or with little data temperature")
+        str,
+        typer.Option(help="How scores are mapped: isotonic, or temperature where data is little"),
     ] = "isotonic",
     metric: Annotated[
         str,
@@ -36,15 +37,18 @@ def calibrate_cli(
             help="What thresholds maximise: f, precision_at_recall or recall_at_precision"
         ),
     ] = "f",
-    beta: Annotated[float, typer.Option(help="With f: above 1 recall counts more")] = 1.0,
+    beta: Annotated[
+        float, typer.Option(help="With f: above 1 recall counts more, below 1 precision")
+    ] = 1.0,
     at: Annotated[
-        float | None, typer.Option(help="With the others: the recall or precision to reach")
+        float | None,
+        typer.Option(help="With the other two: the recall or precision to reach, 0 to 1"),
     ] = None,
     min_gold: Annotated[
         int, typer.Option(help="Gold spans from which on a label gets its own threshold", min=1)
     ] = 20,
-    samples: Annotated[int, typer.Option(help="Bootstrap samples of documents", min=1)] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of samples and halves", min=0)] = 0,
+    samples: Annotated[int, typer.Option(help="Bootstrap samples, for intervals", min=1)] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of what is drawn at random", min=0)] = 0,
     json_path: JsonPath = None,
     gpu_id: GpuId = -1,
     code: CodePath = None,

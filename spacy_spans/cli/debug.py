@@ -5,14 +5,18 @@ from typing import Annotated
 
 import typer
 
-from spacy_spans.cli._shared import exit_on_error
+from spacy_spans.cli._shared import CodePath, JsonPath, exit_on_error
 from spacy_spans.files import check_writable, write_json
 from spacy_spans.runtime import import_code
 
 
 def debug_cli(
     source: Annotated[
-        Path, typer.Argument(help="Training config (.cfg), or folder or name of a pipeline")
+        Path,
+        typer.Argument(
+            help="Config for `spacy train` (.cfg), folder of a trained pipeline, or name of an "
+            "installed one"
+        ),
     ],
     data: Annotated[
         list[str] | None,
@@ -21,30 +25,26 @@ def debug_cli(
             "config. Settings can be overridden as for `spacy train`: --paths.train FILE"
         ),
     ] = None,
-    train: Annotated[Path | None, typer.Option(help="Training data")] = None,
-    dev: Annotated[Path | None, typer.Option(help="Dev data")] = None,
+    train: Annotated[Path | None, typer.Option(help="Training data, by name")] = None,
+    dev: Annotated[Path | None, typer.Option(help="Dev data, by name")] = None,
     limit: Annotated[
-        int | None, typer.Option(help="Most documents to read of each side", min=1)
+        int | None, typer.Option(help="Read the first so many documents of each only", min=1)
     ] = None,
-    json_path: Annotated[
-        Path | None, typer.Option("--json", help="Also write the report to this file, as JSON")
-    ] = None,
-    code: Annotated[
-        Path | None, typer.Option("--code", "-c", help="Python file to import first")
-    ] = None,
+    json_path: JsonPath = None,
+    code: CodePath = None,
 ) -> None:
     """Find what is wrong with a config, or a pipeline, and its data before training.
 
     Checks keys, labels, gold that can never be predicted, tokens the encoder would not see,
-    duplicates and suspicious annotations, and recommends a component. Exit code 1 for errors:
-    what would make training fail without a sound.
+    duplicates and suspicious annotations, and recommends a component. The exit code is 1 if there
+    are errors, which are what would make training fail silently, and 0 with warnings only.
     """
     with exit_on_error("Cannot check") as msg:
         from spacy.cli._util import parse_config_overrides
 
         from spacy_spans.debugging.findings import count
         from spacy_spans.debugging.plan import make_plan
-        from spacy_spans.debugging.run import as_json, debug, print_report
+        from spacy_spans.debugging.run import as_json, debug, print_section, print_summary
 
         paths, settings = _split(data or [])
         if json_path is not None:
@@ -58,8 +58,11 @@ def debug_cli(
             dev=dev,
             overrides=parse_config_overrides(settings),
         )
-        sections = debug(plan, limit=limit)
-        print_report(sections, msg)
+        sections = []
+        for section in debug(plan, limit=limit, progress=True):
+            print_section(section, msg)
+            sections.append(section)
+        print_summary(sections, msg)
         if json_path is not None:
             write_json(json_path, {"source": str(source), **as_json(sections)})
         if count(sections, "error"):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from spacy_spans.cli._shared import CodePath, GpuId, JsonPath, exit_on_error, split_list
+from spacy_spans.cli._shared import CodePath, GoldPath, GpuId, JsonPath, exit_on_error, split_list
 from spacy_spans.files import check_writable, write_json
 from spacy_spans.runtime import import_code, use_gpu
 
@@ -14,13 +14,14 @@ def evaluate_cli(
     pipeline: Annotated[
         Path, typer.Argument(help="Folder of a trained pipeline, or the name of an installed one")
     ],
-    data: Annotated[Path, typer.Argument(help="Gold: a .spacy file, or a folder with some")],
+    data: GoldPath,
     spans_key: Annotated[
-        str | None, typer.Option("--spans-key", "-k", help="Keys in doc.spans, as in a,b. Else all")
+        str | None,
+        typer.Option("--spans-key", "-k", help="Keys in doc.spans, as in a,b. Default: all"),
     ] = None,
     json_path: JsonPath = None,
     worst: Annotated[
-        int, typer.Option(help="Most documents to list, those with the most errors", min=0)
+        int, typer.Option(help="How many of the documents with the most errors to list", min=0)
     ] = 5,
     batch_size: Annotated[
         int | None,

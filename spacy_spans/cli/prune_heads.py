@@ -20,26 +20,31 @@ def prune_heads_cli(
     pipeline: Annotated[Path, typer.Argument(help="Folder of a trained pipeline")],
     data: Annotated[
         Path,
-        typer.Argument(help="Gold as the pipeline was trained on: a .spacy file, or a folder"),
+        typer.Argument(
+            help="Its training data or a part of it, gold: a .spacy file, or a folder with some"
+        ),
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for the pipeline with fewer heads")
     ],
     ratio: Annotated[
-        float, typer.Option("--ratio", "-r", help="Share of the heads to remove, 0 to 1")
+        float, typer.Option("--ratio", "-r", help="Share of the heads to remove, between 0 and 1")
     ] = 0.3,
     steps: Annotated[
-        int, typer.Option(help="Remove them in so many parts, and measure again before each")
+        int, typer.Option(help="Remove them in this many rounds, and measure again before each")
     ] = 1,
     name: Annotated[
         str | None,
         typer.Option(
-            "--name", "-n", help="The component with the encoder, where there are several"
+            "--name", "-n", help="Name of the component with the encoder, if there are several"
         ),
     ] = None,
     finetune_config: Annotated[
         Path | None,
-        typer.Option("--finetune-config", help="Write a config that trains the result further"),
+        typer.Option(
+            "--finetune-config",
+            help="Write a config for `spacy train` that trains the result further",
+        ),
     ] = None,
     json_path: JsonPath = None,
     gpu_id: GpuId = -1,
@@ -67,7 +72,8 @@ def prune_heads_cli(
         nlp = pipelines.load_pipeline(pipeline)
         gold = list(read_docbin(data, nlp.vocab))
         report = heads.prune_heads(nlp, gold, ratio=ratio, steps=steps, name=name, progress=True)
-        report["speed"] = heads.compare_speed(pipelines.load_pipeline(pipeline), nlp, gold)
+        whole = pipelines.load_pipeline(pipeline)
+        report["speed"] = heads.compare_speed(whole, nlp, gold, progress=True)
         with replacing_folder(output) as temporary:
             nlp.to_disk(temporary)
         typer.echo(heads.format_report(report))

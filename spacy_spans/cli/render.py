@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spacy_spans.cli._shared import exit_on_error, split_list
+from spacy_spans.cli._shared import CodePath, GpuId, exit_on_error, split_list
 from spacy_spans.files import check_writable, replacing, write_json
 from spacy_spans.keys import printable
+from spacy_spans.runtime import import_code, use_gpu
 
 if TYPE_CHECKING:
     from spacy_spans.viz import Side
@@ -19,7 +20,8 @@ def render_cli(
         Path,
         typer.Argument(
             metavar="PIPELINE_OR_DOCBIN",
-            help="A trained pipeline; or, alone, a .spacy file or a folder with some",
+            help="Folder or name of a trained pipeline; or, without TEXTS, a .spacy file or a "
+            "folder with some",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write")],
@@ -32,16 +34,20 @@ def render_cli(
     ] = None,
     spans_key: Annotated[
         str | None,
-        typer.Option("--spans-key", "-k", help="Keys in doc.spans, with commas between; else all"),
+        typer.Option("--spans-key", "-k", help="Keys in doc.spans, as in a,b. Default: all"),
     ] = None,
-    limit: Annotated[int, typer.Option(help="Most documents, from the start", min=0)] = 2000,
+    limit: Annotated[int, typer.Option(help="Show the first so many documents only", min=0)] = 2000,
     title: Annotated[str | None, typer.Option(help="Heading of the page")] = None,
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Also write counts of spans to this file, as JSON")
     ] = None,
+    gpu_id: GpuId = -1,
+    code: CodePath = None,
 ) -> None:
-    """Show spans over their text, on one HTML page: predicted ones against gold, those of plain
-    texts, or all that a .spacy file has.
+    """Show spans over their text, on one HTML page that any browser opens.
+
+    With a pipeline and gold: what it predicts against gold. With a pipeline and texts: what it
+    predicts. With a .spacy file alone: all spans it has.
     """
     with exit_on_error("Cannot render") as msg:
         from spacy_spans import viz
@@ -50,7 +56,9 @@ def render_cli(
         inputs = [path for path in (source, texts) if path is not None]
         for path, other in ((output, json_path), (json_path, output)):
             if path is not None:
-                check_writable(path, inputs=inputs, others=[other])
+                check_writable(path, inputs=[*inputs, *([code] if code else [])], others=[other])
+        use_gpu(gpu_id)
+        import_code(code)
         sides = _read_sides(source, texts, min(limit, sys.maxsize))
         keys = split_list(spans_key)
         for line in viz.check_keys(sides, keys):

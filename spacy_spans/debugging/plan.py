@@ -9,6 +9,7 @@ from typing import Any
 from spacy import util
 from spacy.language import Language
 from spacy.training import Example
+from tqdm import tqdm
 
 from spacy_spans.errors import DataError, SettingsError
 from spacy_spans.keys import ENTITIES
@@ -164,10 +165,13 @@ def _path_of(config: Mapping[str, Any], name: str) -> Path | None:
     return Path(path) if path else None
 
 
-def read_examples(nlp: Language, path: Path, limit: int | None) -> list[Example]:
+def read_examples(
+    nlp: Language, path: Path, limit: int | None, *, progress: bool = False
+) -> list[Example]:
     """Gold beside the text as this pipeline tokenizes it.
 
     limit (int | None): Most documents to read.
+    progress (bool): Show a bar when standard error is a terminal.
     RAISES (DataError): There is no such file, or it is none of ours.
     """
     if not path.exists():
@@ -175,5 +179,7 @@ def read_examples(nlp: Language, path: Path, limit: int | None) -> list[Example]
             f"{path} does not exist: expected a .spacy file, or a folder with some. Name the data "
             "behind the config, or with --train and --dev."
         )
+    silent = None if progress else True
     docs = islice(read_docbin(path, nlp.vocab), limit)
+    docs = tqdm(docs, desc=path.name, unit=" docs", leave=False, disable=silent)
     return [Example(unannotated(nlp, doc), doc) for doc in docs]

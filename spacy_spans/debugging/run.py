@@ -1,5 +1,6 @@
 """All checks of a config or pipeline and its data."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from spacy_spans.keys import ENTITIES, printable
 from spacy_spans.pipeline.gold_report import amount
 
 
-def debug(plan: Plan, *, limit: int | None = None) -> list[Section]:
+def debug(plan: Plan, *, limit: int | None = None, progress: bool = False) -> Iterator[Section]:
     """Run all checks.
 
     limit (int | None): Most documents to read of each side.
-    RETURNS (list): Sections in the order of the report.
+    progress (bool): Show a bar while data is read, when standard error is a terminal.
+    YIELDS (Section): Those of the report, in order, each when it is ready.
     RAISES (SpansError): Data is missing or cannot be read.
     """
     paths: dict[str, Path | None] = {"train": plan.train, "dev": plan.dev}
@@ -31,33 +33,40 @@ def debug(plan: Plan, *, limit: int | None = None) -> list[Section]:
             "--train and --dev."
         )
     sides = {
-        side: read_examples(plan.nlp, path, limit)
+        side: read_examples(plan.nlp, path, limit, progress=progress)
         for side, path in paths.items()
         if path is not None
     }
-    sections = [_overview(plan, sides), gold.check_keys(sides, plan.components)]
+    yield _overview(plan, sides)
+    yield gold.check_keys(sides, plan.components)
     weights = gold.check_weights(plan.config, plan.components)
     if weights.findings:
-        sections.append(weights)
-    keys = list(dict.fromkeys(key for component in plan.components for key in component.keys))
+        yield weights
     for component in plan.components:
         if component.labels_spans:
-            sections.append(gold.check_labels(sides, component, plan.config, plan.is_trained))
-            sections.append(check_reach(sides, component))
+            yield gold.check_labels(sides, component, plan.config, plan.is_trained)
+            yield check_reach(sides, component)
         elif component.factory in PRUNERS:
-            sections.append(gold.check_kept(sides, component))
-    sections.append(check_reader(sides, plan.config, keys))
-    sections.append(check_truncation(plan.nlp, plan.config, sides, keys))
+            yield gold.check_kept(sides, component)
+    keys = list(dict.fromkeys(key for component in plan.components for key in component.keys))
+    yield check_reader(sides, plan.config, keys)
+    yield check_truncation(plan.nlp, plan.config, sides, keys)
+    yield from _check_texts(sides, keys)
+
+
+def _check_texts(sides: gold.Sides, keys: Sequence[str]) -> Iterator[Section]:
+    """What is said of each key; where there are several, titles name it."""
     for key in keys:
-        several = f" ({key})" if len(keys) > 1 else ""
-        found = [texts.check_duplicates(sides, key), texts.check_annotations(sides, key)]
-        for section in found if key == keys[0] else found[1:]:
-            section.title += several
-            sections.append(section)
+        found = [texts.check_annotations(sides, key)]
+        # The same documents for all keys.
+        if key == keys[0]:
+            found.insert(0, texts.check_duplicates(sides, key))
+        for section in found:
+            section.title += f" ({key})" if len(keys) > 1 else ""
+            yield section
         if key != ENTITIES:
             train = [example.reference for example in sides.get("train", ())]
-            sections.append(recommend_component(train, key))
-    return sections
+            yield recommend_component(train, key)
 
 
 def _overview(plan: Plan, sides: gold.Sides) -> Section:
@@ -80,25 +89,26 @@ def _overview(plan: Plan, sides: gold.Sides) -> Section:
     return section
 
 
-def print_report(sections: list[Section], msg: Printer) -> None:
-    """Print sections as `spacy debug data` does."""
+def print_section(section: Section, msg: Printer) -> None:
+    """Print a section as `spacy debug data` does."""
     shown: dict[str, Any] = {
         "error": msg.fail,
         "warning": msg.warn,
         "info": msg.info,
         "good": msg.good,
     }
-    for section in sections:
-        msg.divider(printable(section.title))
-        if len(section.table) > 1:
-            rows = [[printable(cell) for cell in row] for row in section.table]
-            numbers = [
-                all(c[:1].isdigit() for c in column[1:]) for column in zip(*rows, strict=True)
-            ]
-            aligns = ["r" if is_number else "l" for is_number in numbers]
-            msg.table(rows[1:], header=rows[0], aligns=aligns)
-        for level, message in section.findings:
-            shown[level](printable(message))
+    msg.divider(printable(section.title))
+    if len(section.table) > 1:
+        rows = [[printable(cell) for cell in row] for row in section.table]
+        numbers = [all(c[:1].isdigit() for c in column[1:]) for column in zip(*rows, strict=True)]
+        aligns = ["r" if is_number else "l" for is_number in numbers]
+        msg.table(rows[1:], header=rows[0], aligns=aligns)
+    for level, message in section.findings:
+        shown[level](printable(message))
+
+
+def print_summary(sections: list[Section], msg: Printer) -> None:
+    """Print how many errors and warnings there are."""
     msg.divider("Summary")
     n_errors, n_warnings = count(sections, "error"), count(sections, "warning")
     say: Any = msg.fail if n_errors else msg.warn if n_warnings else msg.good

@@ -179,3 +179,43 @@ def test_a_failing_component_exits_with_a_message(pipeline, data, tmp_path):
     assert "span_cleaner_that_fails" in result.output
     assert "Traceback" not in result.output
     assert page.read_text() == "old"
+
+
+def test_code_is_imported_before_the_pipeline_is_loaded(data, tmp_path):
+    code = tmp_path / "code.py"
+    code.write_text(
+        "from spacy.language import Language\n"
+        "from spacy.tokens import Span\n"
+        "@Language.component('tests_render_marks_the_first')\n"
+        "def mark(doc):\n"
+        "    doc.spans['sc'] = [Span(doc, 0, 1, label='FIRST')] if len(doc) else []\n"
+        "    return doc\n"
+    )
+    # A config that names a component this process does not know.
+    nlp = spacy.blank("en")
+    path = tmp_path / "coded"
+    nlp.to_disk(path)
+    config = nlp.config.copy()
+    config["nlp"]["pipeline"] = ["mark"]
+    config["components"] = {"mark": {"factory": "tests_render_marks_the_first"}}
+    config.to_disk(path / "config.cfg")
+    page = tmp_path / "page.html"
+    result = run(path, data, "-o", page)
+    assert result.exit_code == 1
+    assert "cannot be loaded" in " ".join(result.output.split())
+    result = run(path, data, "-o", page, "--code", code)
+    assert result.exit_code == 0, result.output
+    predicted = [layer for layer in read_payload(page)["layers"] if layer["side"] == "predicted"]
+    assert [layer["spans"] for layer in predicted] == [3]
+    # It is no place to write to.
+    before = code.read_text()
+    result = run(path, data, "-o", code, "--code", code)
+    assert result.exit_code == 1
+    assert code.read_text() == before
+
+
+def test_a_gpu_that_is_not_there_is_an_error(pipeline, data, tmp_path):
+    result = run(pipeline, data, "-o", tmp_path / "page.html", "--gpu-id", 99)
+    assert result.exit_code == 1
+    assert "GPU 99 cannot be used" in " ".join(result.output.split())
+    assert not (tmp_path / "page.html").exists()

@@ -9,7 +9,7 @@ from wasabi.printer import Printer
 
 from spacy_spans.debugging.findings import Section, count
 from spacy_spans.debugging.plan import ENTITY_FACTORIES, make_plan
-from spacy_spans.debugging.run import as_json, debug, print_report
+from spacy_spans.debugging.run import as_json, debug, print_section, print_summary
 from spacy_spans.errors import SettingsError
 
 from . import make
@@ -64,7 +64,9 @@ def plan_of(pipes, data, tmp_path, weights=()):
 
 
 def printed(sections, capsys):
-    print_report(sections, Printer(no_print=False))
+    for section in sections:
+        print_section(section, Printer(no_print=False))
+    print_summary(sections, Printer(no_print=False))
     # Without the line breaks that messages are wrapped with.
     text = " ".join(capsys.readouterr().out.split())
     # Not of one thing in the plural, as "1 errors".
@@ -75,7 +77,7 @@ def printed(sections, capsys):
 @pytest.mark.parametrize("pipes", PIPELINES, ids=NAMES)
 def test_good_data_is_good_for_all_components(pipes, data, tmp_path, capsys):
     weights = {"spans_c_f": 1.0} if len(pipes) > 3 else {}
-    sections = debug(plan_of(pipes, data, tmp_path, weights))
+    sections = list(debug(plan_of(pipes, data, tmp_path, weights)))
     text = printed(sections, capsys)
     assert count(sections, "error") == 0, text
     titles = [section.title for section in sections]
@@ -98,22 +100,22 @@ def test_good_data_is_good_for_all_components(pipes, data, tmp_path, capsys):
 def test_data_without_annotations_is_an_error_for_all_components(pipes, tmp_path, capsys):
     bare = tmp_path / "bare.spacy"
     DocBin(docs=[make("a b", key=None), make("", key=None)]).to_disk(bare)
-    sections = debug(plan_of(pipes, [bare, bare], tmp_path))
+    sections = list(debug(plan_of(pipes, [bare, bare], tmp_path)))
     text = printed(sections, capsys)
     assert text.count("is in none of 2 documents") == 2 * len(pipes)
     empty = tmp_path / "empty.spacy"
     DocBin(docs=[]).to_disk(empty)
-    sections = debug(plan_of(pipes, [empty], tmp_path))
+    sections = list(debug(plan_of(pipes, [empty], tmp_path)))
     assert "train: there are no documents" in printed(sections, capsys)
 
 
 def test_data_is_needed(tmp_path):
     with pytest.raises(SettingsError, match="There is no data to check"):
-        debug(plan_of([("ner", {})], [], tmp_path))
+        list(debug(plan_of([("ner", {})], [], tmp_path)))
 
 
 def test_one_side_may_be_missing_and_fewer_documents_read(data, tmp_path, capsys):
-    sections = debug(plan_of([("span_enumerator", {})], data[:1], tmp_path), limit=1)
+    sections = list(debug(plan_of([("span_enumerator", {})], data[:1], tmp_path), limit=1))
     text = printed(sections, capsys)
     assert "dev: no data given" in text
     assert "1 document, 4 tokens" in text
