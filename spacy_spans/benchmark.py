@@ -20,7 +20,7 @@ from wasabi.tables import table
 
 from spacy_spans.benchmark_worker import Conditions, Contender, Failure, Report, serve
 from spacy_spans.errors import DataError, SettingsError
-from spacy_spans.keys import printable
+from spacy_spans.keys import percent, printable
 
 # What is no time.
 MEASURED_ONCE = ("loaded_mb", "peak_mb", "device_peak_mb", "f", "partial_f", "keep_ratio")
@@ -147,7 +147,7 @@ def format_benchmark(report: Report) -> str:
                 printable(row["name"]),
                 *(f"{speed[name]:,.0f}" for name in ("median", "lowest", "highest")),
                 *("-" if row[name] is None else f"{row[name]:,.0f}" for name in memory.values()),
-                *(_percent(row[name]) for name in scores.values()),
+                *(percent(row[name]) for name in scores.values()),
                 "best" if row["pareto"] else "",
             )
         )
@@ -247,10 +247,6 @@ def _format_components(rows: Sequence[Report]) -> str:
     right: list[Literal["r", "c", "l"]] = ["r"] * len(names)
     header = ["Seconds per run", *map(printable, names)]
     return table(body, header=header, divider=True, aligns=["l", *right])
-
-
-def _percent(score: float | None) -> str:
-    return "-" if score is None else f"{100 * score:.1f}"
 
 
 def _take_turns(

@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeAlias
 
 from wasabi.tables import table
 
-from spacy_spans.keys import printable
+from spacy_spans.keys import percent, printable
 
 Report: TypeAlias = dict[str, Any]
 
@@ -23,7 +23,7 @@ def format_report(report: Report) -> str:
     aligns: list[Literal["r", "c", "l"]] = ["l", "r", "r", "r", "r", "r", "r", "r", "l"]
     parts = [str(table(rows, header=header, divider=True, aligns=aligns)).strip("\n")]
     compared = [
-        (side, *(_percent(report[side].get(key)) for key in ("p", "r", "f", "ece")))
+        (side, *(percent(report[side].get(key)) for key in ("p", "r", "f", "ece")))
         for side in ("before", "after")
     ]
     own: Any = str(
@@ -67,7 +67,7 @@ def plot_reliability(report: Report, path: Path, image_format: str = "png") -> N
         bins = report["reliability"][side]
         rows = list(zip(*(bins[key] for key in ("means", "rates", "counts")), strict=True))
         filled = [row for row in rows if row[2]]
-        error = _percent(report[side]["ece"])
+        error = percent(report[side]["ece"])
         axes.plot(
             [mean for mean, _, _ in filled],
             [rate for _, rate, _ in filled],
@@ -150,13 +150,9 @@ def _format_choice(row: Report) -> tuple[str, ...]:
         str(row["gold"]),
         f"{row['threshold']:.3f}",
         f"{low:.3f}-{high:.3f}",
-        _percent(row["value"]),
-        f"{_percent(worst)}-{_percent(best)}",
-        _percent(row["precision"]),
-        _percent(row["recall"]),
+        percent(row["value"]),
+        f"{percent(worst)}-{percent(best)}",
+        percent(row["precision"]),
+        percent(row["recall"]),
         row["note"],
     )
-
-
-def _percent(score: float | None) -> str:
-    return "-" if score is None else f"{100 * score:.1f}"

@@ -17,7 +17,7 @@ from wasabi.tables import table
 
 from spacy_spans.errors import DataError, SettingsError
 from spacy_spans.groups import count_spans
-from spacy_spans.keys import printable
+from spacy_spans.keys import percent, printable
 from spacy_spans.metrics import character_f, strict_spans
 from spacy_spans.pipelines import predict
 from spacy_spans.scorers import score_spans
@@ -263,10 +263,10 @@ def _format_scores(scores: Report) -> str:
     ]
     if "candidate_recall" in scores:
         rows.append(("Candidates", None, scores["candidate_recall"], None))
-    text = _table(["Scores", "P", "R", "F"], [(name, *map(_percent, row)) for name, *row in rows])
+    text = _table(["Scores", "P", "R", "F"], [(name, *map(percent, row)) for name, *row in rows])
     if scores["ece"] is None:
         return text
-    return f"{text}\n\nCalibration error of the spans' scores: {_percent(scores['ece'])} %"
+    return f"{text}\n\nCalibration error of the spans' scores: {percent(scores['ece'])} %"
 
 
 def _format_labels(labels: Report) -> str:
@@ -274,9 +274,9 @@ def _format_labels(labels: Report) -> str:
     rows = [
         (
             printable(label),
-            *(_percent(found[name]) for name in "prf"),
+            *(percent(found[name]) for name in "prf"),
             *(f"{found[name]:,}" for name in ("gold", "predicted", "right")),
-            *(_percent(found[name]) for name in ("partial_f", "char_f")),
+            *(percent(found[name]) for name in ("partial_f", "char_f")),
         )
         for label, found in labels.items()
     ]
@@ -296,7 +296,3 @@ def _format_worst(documents: list[Report]) -> str:
 def _table(header: list[str], rows: Sequence[Sequence[str]]) -> str:
     right: list[Literal["r", "c", "l"]] = ["r"] * (len(header) - 1)
     return table(rows, header=header, divider=True, aligns=["l", *right], max_col=100).strip("\n")
-
-
-def _percent(score: float | None) -> str:
-    return "-" if score is None else f"{100 * score:.1f}"

@@ -1,4 +1,6 @@
-"""The rule that keys of `doc.spans` keep, and how names found in data are printed."""
+"""The rule that keys of `doc.spans` keep, and how names found in data, and scores, are
+printed.
+"""
 
 from typing import Final
 
@@ -32,3 +34,8 @@ def printable(text: str, keep: str = "") -> str:
     RETURNS (str): The text with anything that is not printable written as in Python: "\\x1b".
     """
     return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
+
+
+def percent(score: float | None) -> str:
+    """A score from 0 to 1 in percent, with one decimal; "-" for none."""
+    return "-" if score is None else f"{100 * score:.1f}"

@@ -150,18 +150,6 @@ def unannotated(nlp: Language, gold: Doc) -> Doc:
     return nlp.tokenizer(gold.text)
 
 
-def check_keys(gold: Sequence[Doc], predicted: Sequence[Doc], spans_key: str) -> None:
-    """Stop when nothing could be compared because one side lacks the key.
-
-    gold, predicted (Sequence[Doc]): Documents; without any, nothing is checked.
-    spans_key (str): Key in doc.spans that both must have in at least one document.
-    RAISES (DataError): Names the side that lacks the key and the keys it has.
-    """
-    for side, docs in (("The data", gold), ("The pipeline's output", predicted)):
-        if docs:
-            require_key(docs, spans_key, side)
-
-
 def require_key(docs: Sequence[Doc], spans_key: str, side: str) -> None:
     """Stop when no document has the key.
 

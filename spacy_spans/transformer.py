@@ -15,9 +15,8 @@ from transformers.file_utils import ModelOutput
 from spacy_spans.errors import SettingsError, SpansWarning
 from spacy_spans.pieces import Pieces, Rows, Windows, lay_out_rows, split_into_pieces
 from spacy_spans.span_getters import PieceGetter
+from spacy_spans.truncation import NO_LIMIT
 
-# Tokenizers without a limit say 1e30.
-NO_LIMIT = 1_000_000
 # Positions that RoBERTa's table has for padding, not for pieces.
 RESERVED_POSITIONS = 2
 

@@ -26,11 +26,11 @@ def test_a_missing_key_is_an_error(nlp):
     docs = [make_doc(nlp, "a b", [(0, 1, "A")], key="other")]
     empty = [make_doc(nlp, "a b", key=None)]
     with pytest.raises(DataError, match=r"The data has no doc.spans\['sc'\], only \['other'\]"):
-        pipelines.check_keys(docs, docs, "sc")
-    with pytest.raises(DataError, match=r"The pipeline.s output has .* only no keys at all"):
-        pipelines.check_keys(docs, empty, "other")
-    pipelines.check_keys(docs, docs, "other")
-    pipelines.check_keys([], [], "sc")
+        pipelines.require_key(docs, "sc", "The data")
+    for without in (empty, []):
+        with pytest.raises(DataError, match=r"The output has .* only no keys at all"):
+            pipelines.require_key(without, "other", "The output")
+    pipelines.require_key([*empty, *docs], "other", "The data")
 
 
 def test_predict_keeps_words_only_where_spaces_are_unknown(nlp):

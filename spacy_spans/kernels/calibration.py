@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from spacy_spans.kernels.losses import sigmoid
 from spacy_spans.types import FloatArray, Integers
 
 ScoreMap: TypeAlias = Mapping[str, Any]
@@ -50,7 +51,7 @@ def fit_temperature(scores: FloatArray, right: BoolArray) -> float:
     logits, wanted = log_odds(scores), np.asarray(right, dtype=np.float64)
 
     def slope(inverse: float) -> float:
-        return float(((_sigmoid(inverse * logits) - wanted) * logits).sum())
+        return float(((sigmoid(inverse * logits) - wanted) * logits).sum())
 
     low, high = 1 / HIGHEST, 1 / LOWEST
     if slope(low) >= 0:
@@ -150,7 +151,7 @@ def apply_score_map(score_map: ScoreMap | None, scores: FloatArray) -> FloatArra
     if score_map is None:
         return scores
     if score_map["method"] == "temperature":
-        mapped = _sigmoid(log_odds(scores) / score_map["temperature"])
+        mapped = sigmoid(log_odds(scores) / score_map["temperature"])
     else:
         mapped = np.interp(scores, score_map["scores"], score_map["rates"])
     return np.where(np.asarray(scores) > 0, mapped, 0).astype("f")
@@ -165,7 +166,7 @@ def invert_score_map(score_map: ScoreMap | None, thresholds: Doubles) -> Doubles
         return thresholds
     lower = np.maximum(np.asarray(thresholds, dtype=np.float64) - 1e-6, 0)
     if score_map["method"] == "temperature":
-        exact = _sigmoid(log_odds(lower) * score_map["temperature"])
+        exact = sigmoid(log_odds(lower) * score_map["temperature"])
     else:
         exact = np.interp(lower, score_map["rates"], score_map["scores"])
     return np.where(lower > 0, 0.999 * exact, 0.0)
@@ -339,13 +340,6 @@ def choose_threshold(
         float(right / max(counts.gold.sum(), 1)),
         metric == "f" or bool(preference[0, best] >= 1),
     )
-
-
-def _sigmoid(logits: Doubles) -> Doubles:
-    # Log-odds are finite, so that this overflows at neither end.
-    exp = np.exp(-np.abs(logits))
-    odds: Doubles = np.where(logits >= 0, 1, exp) / (1 + exp)
-    return odds
 
 
 def round_down(threshold: float) -> float:
