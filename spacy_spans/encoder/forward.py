@@ -183,6 +183,8 @@ def _pruning(model: Any, is_train: bool, supervision: Supervision | None) -> Pru
     ratio = attrs["keep_ratio"]
     gates = layer_shim(model.layers[1]).module if criterion.learns else None
     check_layers(attrs["gates"], model.transformer)
+    if gates is not None:
+        gates.train(is_train)
     if criterion.learns:
         # In training gates may be put elsewhere: they learn where they are.
         trained = attrs["trained_gates"] if supervision is None else []

@@ -25,7 +25,7 @@ from spacy_spans.torch_layer import layer_shim, torch_layer
 
 OWN_TOK2VEC = "spacy-spans.PrunedTok2VecTransformer.v1"
 # Gates start from nothing, beside an encoder that is pretrained.
-LEARN_RATE_FACTOR = 5.0
+LEARN_RATE_FACTOR = 20.0
 
 
 class PrunedTransformerModel(TransformerModel):

@@ -18,14 +18,19 @@ from spacy_spans.encoder.pruning import (
 )
 
 GATE_WIDTH = 64
+# Pieces that each of a gate's convolutions sees, and how far apart: 8 to either side in all.
+GATE_KERNEL = 5
+GATE_DILATIONS = (1, 3)
+GATE_DROPOUT = 0.2
 
 
 class Gates(nn.Module):
     """Score how relevant the word of each piece is, from its hidden state and those of the pieces
-    beside it: one small network for each gate.
+    around it: one small network for each gate.
 
-    With its neighbours a gate after the first layer tells as much as one after the second without
-    (genia, 40 % of the words kept: 96 % of the spans are whole, without neighbours 92 %).
+    What stands around a word tells as much as the word. On skillspan before the first layer, 37 %
+    of the words kept: a gate that sees one piece to either side keeps 82 % of those in spans, one
+    that sees eight 94 %; the gate costs 1.3 % of MiniLM's products.
     """
 
     def __init__(self, width: int, n_gates: int) -> None:
@@ -42,24 +47,43 @@ class Gates(nn.Module):
 
 
 class Gate(nn.Module):
-    """A convolution over three pieces, and one linear layer."""
+    """Two convolutions over pieces, the second around what the first found, and a linear layer."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        # For the piece itself, the one before and the one after: one product for all three.
-        self.project = nn.Linear(width, 3 * GATE_WIDTH)
+        self.dropout = nn.Dropout(GATE_DROPOUT)
+        # Products for all places of the kernel at once: a third faster than `nn.Conv1d`, on rows.
+        widths = (width, *(GATE_WIDTH for _ in GATE_DILATIONS[1:]))
+        self.projects = nn.ModuleList(nn.Linear(own, GATE_KERNEL * GATE_WIDTH) for own in widths)
         self.score = nn.Linear(GATE_WIDTH, 1)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        # What stands in the padding, and so how much there is of it, must not matter.
-        projected = self.project(self.norm(hidden)) * mask[:, :, None]
-        own, before, after = projected.chunk(3, dim=2)
-        # Rows shifted by one: what the neighbours prepared for this piece.
-        features = own + nn.functional.pad(before, (0, 0, 1, 0))[:, :-1]
-        features = features + nn.functional.pad(after, (0, 0, 0, 1))[:, 1:]
-        logits: Tensor = self.score(nn.functional.gelu(features)).squeeze(-1)
+        features = self.dropout(self.norm(hidden))
+        for number, (project, dilation) in enumerate(
+            zip(self.projects, GATE_DILATIONS, strict=True)
+        ):
+            # What stands in the padding, and so how much there is of it, must not matter.
+            projected = project(features) * mask[:, :, None]
+            found = nn.functional.gelu(_sum_shifted(projected, dilation))
+            features = features + found if number else found
+        logits: Tensor = self.score(features).squeeze(-1)
         return logits
+
+
+def _sum_shifted(projected: Tensor, dilation: int) -> Tensor:
+    """Sum what the pieces around each piece, and itself, prepared for it.
+
+    projected (Tensor): Of the pieces from the first place of the kernel to the last.
+        Shape (n_windows, n_pieces, GATE_KERNEL * n).
+    RETURNS (Tensor): Shape (n_windows, n_pieces, n).
+    """
+    n_pieces = projected.shape[1]
+    reach = GATE_KERNEL // 2 * dilation
+    padded = nn.functional.pad(projected, (0, 0, reach, reach))
+    places = enumerate(padded.chunk(GATE_KERNEL, dim=2))
+    rows = [own[:, place * dilation : place * dilation + n_pieces] for place, own in places]
+    return sum(rows[1:], rows[0])
 
 
 class Pruning(NamedTuple):

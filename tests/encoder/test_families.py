@@ -5,7 +5,7 @@ import torch
 
 from spacy_spans.encoder.criteria import build_gate_criterion_v1
 from spacy_spans.encoder.families import FAMILIES, family_of
-from spacy_spans.encoder.run import Gates, Pruning, encode
+from spacy_spans.encoder.run import GATE_DILATIONS, GATE_KERNEL, Gates, Pruning, encode
 from spacy_spans.errors import SettingsError
 
 from . import N_LAYERS, WIDTH, make_encoder, make_windows
@@ -96,30 +96,33 @@ def test_dropping_is_running_the_later_layers_on_less(model, after):
     assert encoded.n_rows == len(LENGTHS) * of_one
 
 
-def test_a_gate_sees_a_piece_and_those_beside_it():
-    """Against a loop over pieces; what stands in the padding is not seen."""
+def test_a_gate_sees_a_piece_and_those_around_it():
+    """Against torch's convolution over each window alone: padding is not seen."""
     torch.manual_seed(2)
     gates = Gates(WIDTH, 2).eval().double()
     gate = gates.gates[1]
     _, mask, _ = make_windows(LENGTHS)
     hidden = torch.randn(*mask.shape, WIDTH, dtype=torch.double)
     found = gates(hidden, mask, 1)
-    own, before, after = (
-        (weight, bias)
-        for weight, bias in zip(
-            gate.project.weight.chunk(3), gate.project.bias.chunk(3), strict=True
-        )
-    )
     for row, length in enumerate(LENGTHS):
-        normed = gate.norm(hidden[row, :length])
-        for piece in range(length):
-            total = own[0] @ normed[piece] + own[1]
-            if piece > 0:
-                total = total + before[0] @ normed[piece - 1] + before[1]
-            if piece + 1 < length:
-                total = total + after[0] @ normed[piece + 1] + after[1]
-            expected = gate.score(torch.nn.functional.gelu(total))[0]
-            torch.testing.assert_close(found[row, piece], expected)
+        features = gate.norm(hidden[row, :length]).T
+        for number, (project, dilation) in enumerate(
+            zip(gate.projects, GATE_DILATIONS, strict=True)
+        ):
+            # In the linear layer one place of the kernel stands below the other.
+            weight = project.weight.unflatten(0, (GATE_KERNEL, -1)).permute(1, 2, 0)
+            total = torch.nn.functional.conv1d(
+                features, weight, padding=GATE_KERNEL // 2 * dilation, dilation=dilation
+            )
+            # As in the linear layer, each place has a bias of its own, none beyond the ends.
+            biases = project.bias.view(GATE_KERNEL, -1)
+            for piece in range(length):
+                for place in range(GATE_KERNEL):
+                    if 0 <= piece + (place - GATE_KERNEL // 2) * dilation < length:
+                        total[:, piece] += biases[place]
+            hidden_units = torch.nn.functional.gelu(total)
+            features = features + hidden_units if number else hidden_units
+        torch.testing.assert_close(found[row, :length], gate.score(features.T)[:, 0])
 
 
 def test_everything_dropped_leaves_the_special_pieces():

@@ -67,8 +67,8 @@ def trained(encoder):
         patch.setenv("HF_HUB_OFFLINE", "1")
         nlp = make_nlp(encoder, gates=[1, 3], keep_ratio=0.5)
         optimizer = nlp.initialize(lambda: make_examples(nlp))
-        optimizer.learn_rate = 3e-3
-        for _ in range(40):
+        optimizer.learn_rate = 1e-3
+        for _ in range(80):
             nlp.update(make_examples(nlp), sgd=optimizer)
         yield nlp
 
@@ -156,8 +156,8 @@ def test_trained_gates_find_what_is_relevant_at_any_ratio(trained):
 def test_a_gate_before_the_first_layer_learns_from_embeddings(encoder):
     nlp = make_nlp(encoder, gates=[0], keep_ratio=0.4)
     optimizer = nlp.initialize(lambda: make_examples(nlp))
-    optimizer.learn_rate = 3e-3
-    for _ in range(40):
+    optimizer.learn_rate = 1e-3
+    for _ in range(80):
         nlp.update(make_examples(nlp), sgd=optimizer)
     for text in (TEXTS[0], TEXTS[3]):
         doc = nlp(text)
