@@ -180,9 +180,12 @@ def test_measuring_leaves_the_pipeline_as_it_was(stored, encoder):
     # The next training step starts without gradients.
     reference = spacy.load(stored[encoder])
     for own in (nlp, reference):
-        for module in encoder_of(own).modules():
-            module.p, module.dropout_prob = 0.0, 0.0
-        find_encoder(own)[1].attrs["train_keep_ratio"] = 1.0
+        model = find_encoder(own)[1]
+        gates = [shim.module for node in model.layers[1:] for shim in node.shims if shim.module]
+        for network in (encoder_of(own), *gates):
+            for module in network.modules():
+                module.p, module.dropout_prob = 0.0, 0.0
+        model.attrs["train_keep_ratio"] = 1.0
         optimizer = Adam(0.01)
         for _ in range(2):
             own.update([Example(own.make_doc(d.text), d) for d in make_gold(own)], sgd=optimizer)
