@@ -27,6 +27,7 @@ from spacy_spans.alignment import gold_ranges, is_annotated
 from spacy_spans.encoder.forward import UNKNOWN, Supervision
 from spacy_spans.encoder.kept import KeptTokensSetter, PrunedTransformerBatch
 from spacy_spans.encoder.model import PrunedTransformerModel
+from spacy_spans.encoder.settings import NAME as CONFIGURED
 from spacy_spans.errors import SettingsError, SpansError, SpansWarning
 from spacy_spans.kept import DRAWN
 from spacy_spans.kernels.pruning import runs_to_mask
@@ -42,6 +43,8 @@ from spacy_spans.types import FloatArray
 
 # Beside the weights, not in cfg: what the stock factory stores again would keep an old one there.
 CHECKSUM = "model.sha256"
+# Attributes of the model where there is too little to drop.
+SWITCHED_OFF = {"keep_ratio": 1.0, "train_keep_ratio": 1.0}
 
 
 class PrunedTransformer(Transformer):
@@ -110,9 +113,16 @@ class PrunedTransformer(Transformer):
         RAISES (SpansError): When there are gates that learn, and no example has any of the keys.
         """
         super().initialize(get_examples, nlp=nlp)
+        self._switch_on()
         follow_key_in_score_weights(self, nlp, KEPT_SCORES if self.kept_key else {})
         if self.model.attrs["gates"]:
             self._check_gold(list(get_examples()))
+
+    def _switch_on(self) -> None:
+        """Undo what an earlier `initialize` did on denser data; it may have been stored since."""
+        attrs = self.model.attrs
+        if all(attrs[key] == value for key, value in SWITCHED_OFF.items()):
+            attrs.update({key: attrs[CONFIGURED].values[key] for key in SWITCHED_OFF})
 
     def _check_gold(self, examples: list[Example]) -> None:
         attrs = self.model.attrs
@@ -132,7 +142,7 @@ class PrunedTransformer(Transformer):
                 "are 1.0 now. To prune such data set max_span_share = null."
             )
             warnings.warn(SpansWarning(message), stacklevel=3)
-            attrs.update(keep_ratio=1.0, train_keep_ratio=1.0)
+            attrs.update(SWITCHED_OFF)
 
     def update(
         self,

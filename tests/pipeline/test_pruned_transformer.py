@@ -141,6 +141,31 @@ def test_on_dense_data_pruning_is_switched_off(bert, tmp_path):
     assert attrs_of(told)["keep_ratio"] == 0.5
 
 
+def ratios(nlp):
+    return [attrs_of(nlp)[key] for key in ("keep_ratio", "train_keep_ratio")]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_sparse_data_after_dense_switches_pruning_on_again(bert, tmp_path, stored):
+    nlp = make_nlp(bert, keep_ratio=0.6, train_keep_ratio=0.2)
+    with pytest.warns(SpansWarning, match="none is dropped"):
+        nlp.initialize(lambda: make_examples(nlp, words=["cooks", "law", "we"]))
+    assert ratios(nlp) == [1.0, 1.0]
+    if stored:
+        nlp.to_disk(tmp_path)
+        nlp = spacy.load(tmp_path)
+        assert ratios(nlp) == [1.0, 1.0]
+    nlp.initialize(lambda: make_examples(nlp))
+    assert ratios(nlp) == [0.6, 0.2]
+
+
+def test_initialize_leaves_a_ratio_that_was_set_by_hand(bert):
+    nlp = make_nlp(bert, keep_ratio=0.6, train_keep_ratio=0.2)
+    attrs_of(nlp)["keep_ratio"] = 1.0
+    nlp.initialize(lambda: make_examples(nlp))
+    assert ratios(nlp) == [1.0, 0.2]
+
+
 def test_without_gold_there_is_nothing_that_gates_could_learn(bert):
     nlp = make_nlp(bert, component={"spans_keys": ["elsewhere"]})
     with pytest.raises(SpansError, match=r"'elsewhere'.*Keys that are there: 'sc'"):
