@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from typing import Any
 
 from spacy.language import Language
@@ -111,6 +112,11 @@ class SpansPipe(StoredPipe):
         """What scores of the model are as probabilities: thresholds are compared with these."""
         return apply_score_map(self.cfg[SCORE_MAP], scores)
 
+    @property
+    def fitted_by(self) -> str:
+        """See `StoredPipe.fitted_by`."""
+        return "" if self.cfg[SCORE_MAP] is None else "spacy spans calibrate"
+
     def require_initialized(self) -> None:
         """Raise SpansError while there are no labels or no weights."""
         if not self.labels or not self._has_weights:
@@ -125,8 +131,7 @@ class SpansPipe(StoredPipe):
         RAISES (SpansError): When no example has the key or there are no labels, naming the keys
             that the examples have.
         """
-        # It was fitted to the scores of other weights.
-        self.cfg[SCORE_MAP] = None
+        self._forget_fitted()
         examples = list(examples)
         if isinstance(labels, str):
             raise SettingsError(f"Got labels = {labels!r}. Expected a list of strings.")
@@ -145,6 +150,13 @@ class SpansPipe(StoredPipe):
                 f"All training documents that have doc.spans[{self.key!r}] have no span in it. "
                 "Add annotations, or give labels."
             )
+
+    def _forget_fitted(self) -> None:
+        """Undo what `spacy spans calibrate` fitted to the scores of other weights."""
+        if self.fitted_by:
+            fitted = ("threshold", "label_thresholds")
+            self.cfg.update({key: deepcopy(self._configured[key]) for key in fitted})
+            self.cfg[SCORE_MAP] = None
 
     def warn_of_oddities(self, examples: Sequence[Example], nlp: Language | None) -> None:
         """Warn of what looks wrong in the training data. What an earlier component of the pipeline

@@ -139,6 +139,7 @@ class StoredPipe(TrainablePipe):
         self.cfg: dict[str, Any] = {**deepcopy(learned), **settings}
         self._configured = deepcopy(settings)
         self._unlearned = deepcopy(learned)
+        self._has_warned_of_fitted = False
 
     @property
     def key(self) -> str:
@@ -173,6 +174,11 @@ class StoredPipe(TrainablePipe):
         """Whether there is anything to train."""
         return True
 
+    @property
+    def fitted_by(self) -> str:
+        """The command that fitted settings to the weights as they are; "" if none did."""
+        return ""
+
     def update(
         self,
         examples: Iterable[Example],
@@ -202,6 +208,17 @@ class StoredPipe(TrainablePipe):
             self.finish_update(sgd)
         losses[self.name] += loss
         return losses
+
+    def finish_update(self, sgd: Optimizer) -> None:
+        """Change the weights. Warns once if settings were fitted to those that there are."""
+        if self.learns and self.fitted_by and not self._has_warned_of_fitted:
+            self._has_warned_of_fitted = True
+            message = (
+                f"{self.name} is trained further, but `{self.fitted_by}` fitted its settings to "
+                f"the weights as they were. Run `{self.fitted_by}` again once it is trained."
+            )
+            warnings.warn(SpansWarning(message), stacklevel=2)
+        super().finish_update(sgd)
 
     def check_settings(self) -> None:
         """Raise SettingsError on settings out of range."""

@@ -185,7 +185,7 @@ class TokenPruner(StoredPipe):
         return [self._choose(doc, own) for doc, own in zip(docs, scores, strict=True)]
 
     def score_tokens(self, docs: Sequence[Doc]) -> list[FloatArray]:
-        """How likely each token is to be in a span; 1 while untrained. Shape (n_tokens,) each."""
+        """How likely each token is to be in a span; 1 without weights. Shape (n_tokens,) each."""
         lengths = [len(doc) for doc in docs]
         if not sum(lengths) or not self._has_weights:
             # Encoders stumble over batches without any token.
@@ -262,6 +262,11 @@ class TokenPruner(StoredPipe):
         return ""
 
     # Training
+
+    @property
+    def fitted_by(self) -> str:
+        """See `StoredPipe.fitted_by`."""
+        return "" if self.cfg[THRESHOLD] is None else "spacy spans calibrate-pruner"
 
     def require_initialized(self) -> None:
         """Raise SpansError while there are no weights."""

@@ -5,12 +5,13 @@ from copy import deepcopy
 import pytest
 import spacy
 import srsly
-from thinc.api import Model
+from thinc.api import Adam, Model
 
 from spacy_spans.errors import SpansWarning
 
 from . import (
     DATA,
+    DATA_FOR,
     LABELS,
     found,
     make_examples,
@@ -19,6 +20,7 @@ from . import (
     make_pipe,
     make_trained,
     train,
+    train_on,
     write_spans,
 )
 
@@ -39,6 +41,56 @@ def stored_settings(folder):
     # Of the weights beside them, see test_on_disk.py.
     assert len(settings.pop("model_sha256")) == 64
     return settings
+
+
+# What was fitted to weights that then change
+
+
+# What the commands leave in cfg.
+TEMPERATURE = {"method": "temperature", "temperature": 2.0}
+FITTED = {"score_map": TEMPERATURE, "threshold": 0.3, "label_thresholds": {"DUTY": 0.2}}
+
+
+def fit(pipe):
+    pipe.cfg.update(deepcopy(FITTED))
+
+
+def test_training_what_was_calibrated_warns_once(factory):
+    nlp, pipe, examples = make_initialized(DATA_FOR[factory], factory=factory)
+    train_on(nlp, examples, steps=1)
+    fit(pipe)
+    # Nothing changes the weights yet.
+    nlp.update(examples, sgd=False)
+    message = f"{factory} is trained further, but `spacy spans calibrate` fitted"
+    with pytest.warns(SpansWarning, match=message):
+        train_on(nlp, examples, steps=1)
+    # An error in tests if it was said again.
+    train_on(nlp, examples, steps=2)
+    # What comes of it is for the user to say.
+    assert {key: pipe.cfg[key] for key in FITTED} == FITTED
+
+
+def test_what_was_calibrated_and_is_not_trained_warns_of_nothing(factory):
+    nlp, pipe, examples = make_initialized(DATA_FOR[factory], factory=factory)
+    fit(pipe)
+    nlp.update(examples, sgd=Adam(0.001), exclude=[factory])
+
+
+@pytest.mark.parametrize("is_fitted", [True, False])
+def test_initialize_forgets_thresholds_only_if_they_were_calibrated(factory, is_fitted):
+    configured = {"threshold": 0.4, "label_thresholds": {"SKILL": 0.6}}
+    nlp, pipe, examples = make_initialized(DATA_FOR[factory], factory=factory, **configured)
+    fit(pipe)
+    if not is_fitted:
+        pipe.cfg["score_map"] = None
+    nlp.initialize(lambda: examples)
+    expected = configured if is_fitted else {key: FITTED[key] for key in configured}
+    assert {key: pipe.cfg[key] for key in FITTED} == {"score_map": None, **expected}
+    # What the config says is not what is changed now.
+    pipe.cfg["label_thresholds"]["DUTY"] = 0.9
+    fit(pipe)
+    nlp.initialize(lambda: examples)
+    assert {key: pipe.cfg[key] for key in configured} == configured
 
 
 # Keys

@@ -10,7 +10,7 @@ from spacy.training import Example
 from spacy_spans.errors import DataError, SettingsError, SpansError, SpansWarning
 from spacy_spans.policies import RecallTarget
 
-from . import make_examples, train, write_spans
+from . import make_examples, train, train_on, write_spans
 from .pruner import RECALL, SPARSE, TEXTS, give_scores, kept, make_nlp
 
 
@@ -48,6 +48,21 @@ def test_a_fitted_threshold_keeps_the_same_tokens_when_loaded(
     assert other.cfg["fitted_threshold"] == pytest.approx(fitted.threshold, rel=1e-9)
     give_scores(other, monkeypatch, scores)
     assert kept(loaded("a b c")) == kept(nlp("a b c")) == [(0, 2)]
+
+
+def test_training_on_after_fitting_warns_once():
+    nlp, pipe = make_nlp(policy=RECALL)
+    examples = make_examples(nlp, SPARSE)
+    train(nlp, examples, steps=2)
+    pipe.calibrate(examples)
+    message = "token_pruner is trained further, but `spacy spans calibrate-pruner` fitted"
+    with pytest.warns(SpansWarning, match=message):
+        train_on(nlp, examples, steps=1)
+    train_on(nlp, examples, steps=2)
+    assert pipe.cfg["fitted_threshold"] is not None
+    # Trained anew, it has no threshold, and nothing to warn of.
+    train(nlp, examples, steps=2)
+    assert pipe.cfg["fitted_threshold"] is None
 
 
 @pytest.mark.parametrize("key", ["fitted_threshold", "fitted_recall"])
