@@ -210,7 +210,13 @@ class PrunedTransformer(Transformer):
             checksum = read_checksum(file.with_name(CHECKSUM))
             with naming_what_is_damaged(f"The file {str(file)!r}"):
                 data = file.read_bytes()
-                check_digest(data, checksum)
+                # The stock pipe writes over the weights alone.
+                check_digest(
+                    data,
+                    checksum,
+                    f" (if the factory transformer was stored into this folder since, {CHECKSUM} "
+                    "there is of older weights: delete it)",
+                )
                 self.model.from_bytes(data)
 
         deserialize: dict[str, Any] = {

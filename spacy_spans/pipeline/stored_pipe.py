@@ -366,13 +366,15 @@ def digest_of(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-def check_digest(data: bytes, digest: str | None) -> None:
+def check_digest(data: bytes, digest: str | None, hint: str = "") -> None:
     """Raise ValueError unless these are the weights that were stored.
 
     thinc and safetensors notice what is cut off, but not a number that has changed.
+
+    hint (str): What else may have happened, and what to do then.
     """
     if digest is not None and digest_of(data) != digest:
-        raise ValueError("its checksum is not the one it was stored with")
+        raise ValueError(f"its checksum is not the one it was stored with{hint}")
 
 
 def follow_key_in_score_weights(

@@ -92,3 +92,19 @@ def test_weights_without_a_checksum_are_those_of_the_stock_factory(pruned, tmp_p
     assert len(checksum.read_text()) == 64
     checksum.unlink()
     assert results(spacy.load(tmp_path)) == results(pruned)
+
+
+def test_stock_weights_beside_an_older_checksum_say_what_to_delete(pruned, tmp_path):
+    folder = tmp_path / "stock"
+    pruned.to_disk(folder)
+    make_stock(folder)
+    stock = spacy.load(folder)
+    attrs_of(stock)["keep_ratio"] = 0.2
+    expected = results(stock)
+    pruned.to_disk(tmp_path / "both")
+    stock.get_pipe("transformer").to_disk(tmp_path / "both" / "transformer")
+    message = r"model' cannot be read: .*model\.sha256 there is of older weights: delete it"
+    with pytest.raises(DataError, match=message):
+        spacy.load(tmp_path / "both")
+    (tmp_path / "both" / "transformer" / "model.sha256").unlink()
+    assert results(spacy.load(tmp_path / "both")) == expected
