@@ -103,7 +103,8 @@ class MultispanTagger(SpansPipe):
             or goes on outside of one.
         layers (str): "per_label": a layer of tags for each label, so that spans of different
             labels overlap freely. "shared": one layer, where labels exclude each other. "auto":
-            shared if no two spans of different labels overlap in the training data.
+            shared if no two spans of different labels overlap in the training data and the layer
+            needs at most 16 tags, since a step costs their number cubed.
         discontinuous (bool | str): Whether to learn mentions of several fragments as such. "auto":
             if there are any in the training data.
         max_gap (int): Most tokens between any two fragments of one mention; with `within_kept`
@@ -260,7 +261,7 @@ class MultispanTagger(SpansPipe):
     def get_loss(
         self, examples: Iterable[Example], rows_edges: tuple[Any, Any]
     ) -> tuple[float, tuple[Any, Any]]:
-        """Loss of tag scores per token, and its gradient.
+        """Loss of tag scores per token of annotated documents, and its gradient.
 
         rows_edges (tuple): What the model returns for the predicted documents.
         RETURNS (tuple): Loss, and gradients of the shapes of both.
@@ -300,12 +301,14 @@ class MultispanTagger(SpansPipe):
             outside_weight=self.outside_weight,
         )
         d_own = self._ops.alloc2f(*own_rows.shape)
-        n_tokens = max(1, len(batch.doc_of))
+        n_tokens = max(1, int(mask.sum()))
         d_own[:, : layout.n_scores] = self._ops.asarray(d_scores / n_tokens, dtype="f")
         if layout.links:
             found = find_fragments(layout, scores, edge_scores, batch)
             links = self.model.get_ref("links")
-            more, d_links = link_loss(layout, links, own_rows, batch, targets, found, self.max_gap)
+            more, d_links = link_loss(
+                layout, links, own_rows, batch, targets, found, self.max_gap, n_tokens
+            )
             loss += more
             d_own[:, layout.n_scores :] = d_links / n_tokens
         d_rows = self._ops.alloc2f(*rows.shape)

@@ -259,7 +259,7 @@ class SpanEnumerator(SpansPipe):
 
         def loss_of(rows: slice, offsets: IntArray, logits: Floats2d) -> tuple[float, Floats2d]:
             own = weights[rows] if weights is not None else None
-            return self._loss(gold, doc_lengths, offsets, logits, own)
+            return self._loss(gold, doc_lengths, annotated, offsets, logits, own)
 
         classifier = self.model.get_ref("classifier")
         loss, d_tokens = backprop_blocks(classifier, tokens, candidates, doc_lengths, loss_of)
@@ -297,7 +297,7 @@ class SpanEnumerator(SpansPipe):
     def get_loss(
         self, examples: Iterable[Example], candidates_logits: tuple[Ragged, Floats2d]
     ) -> tuple[float, Floats2d]:
-        """Loss of logits for candidates, per token, and its gradient.
+        """Loss of logits for candidates, per token of annotated documents, and its gradient.
 
         candidates_logits (tuple): Candidates of each document, and logits of shape
             (n_candidates, n_classes), as the model returns them.
@@ -312,7 +312,7 @@ class SpanEnumerator(SpansPipe):
         offsets = batch_offsets(listed.dataXd, listed.lengths, doc_lengths)
         annotated = [self.key in example.reference.spans for example in examples]
         weights = np.repeat(np.asarray(annotated, dtype="f"), listed.lengths)
-        return self._loss(gold, doc_lengths, offsets, logits, weights)
+        return self._loss(gold, doc_lengths, annotated, offsets, logits, weights)
 
     def _gold(self, example: Example) -> GoldSpans:
         return gold_spans(example, self.key, self.label_ids)
@@ -321,6 +321,7 @@ class SpanEnumerator(SpansPipe):
         self,
         gold: Sequence[GoldSpans],
         doc_lengths: Sequence[int],
+        annotated: Sequence[bool],
         offsets: IntArray,
         logits: Floats2d,
         weights: FloatArray | None,
@@ -334,6 +335,7 @@ class SpanEnumerator(SpansPipe):
             softmax=self.loss == "softmax",
             boundary_smoothing=self.boundary_smoothing,
             weights=weights,
+            n_tokens=int(np.dot(doc_lengths, annotated)),
             ops=self._ops,
         )
 

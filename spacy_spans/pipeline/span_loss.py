@@ -1,5 +1,6 @@
 """Training losses of `span_enumerator`: summed over candidates or tokens, divided by the tokens of
-the batch, so that a document's length scales no gradient.
+the annotated documents, so that neither a document's length nor others in the batch scale a
+gradient.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ def candidate_loss(
     softmax: bool,
     boundary_smoothing: float,
     weights: FloatArray | None,
+    n_tokens: int,
     ops: Any,
 ) -> tuple[float, Any]:
     """Cross-entropy of every candidate's labels.
@@ -31,6 +33,7 @@ def candidate_loss(
     offsets (ndarray): Candidates, as offsets into the batch's tokens. Shape (n, 2).
     logits (Floats2d): Shape (n, n_labels), or with `softmax` (n, 1 + n_labels).
     weights (ndarray): What each candidate counts, or None for 1. Shape (n,).
+    n_tokens (int): Tokens of the annotated documents.
     ops (Ops): thinc's, for the device of the logits.
     RETURNS (tuple): Loss per token, and its gradient, of the shape of the logits.
     """
@@ -50,7 +53,7 @@ def candidate_loss(
         scale = ops.asarray(weights)
         loss = loss * (scale if softmax else scale.reshape(-1, 1))
         gradient = gradient * scale.reshape(-1, 1)
-    n_tokens = max(1, sum(doc_lengths))
+    n_tokens = max(1, n_tokens)
     return float(loss.sum()) / n_tokens, gradient / n_tokens
 
 
@@ -62,7 +65,7 @@ def boundary_loss(
     ops: Any,
     kept: LongArray | None = None,
 ) -> tuple[float, Any]:
-    """Cross-entropy of every token's start and end score.
+    """Cross-entropy of every token's start and end score, in annotated documents.
 
     gold (Sequence[ndarray]): Offsets of each document's gold spans. Shape (n, 2) each.
     scores (Floats2d): Logits. Shape (n_tokens, 2).

@@ -71,6 +71,7 @@ def link_loss(
     targets: Targets,
     found: npt.NDArray[np.int64],
     max_gap: int,
+    n_tokens: int,
 ) -> tuple[float, Any]:
     """Loss of links between fragments, those of gold and those found now.
 
@@ -78,6 +79,7 @@ def link_loss(
 
     links (Model): Scores pairs; learns here.
     found (ndarray): Fragments in tokens of the batch. Shape (n, 2).
+    n_tokens (int): What `update` divides the tokens' gradient by; this layer's is as well.
     RETURNS (tuple): Loss, and its gradient for the link features of each token.
     """
     features = layout.link_features(rows)
@@ -95,7 +97,5 @@ def link_loss(
     offsets = ops.asarray(link_offsets(fragments, pairs))
     logits, backprop = links.begin_update((features, offsets))
     loss, gradient = sigmoid_loss(logits, wanted)
-    n_tokens = max(1, len(batch.doc_of))
-    # The layer learns from what `update` divides the tokens' gradient by as well.
     d_features = backprop(gradient / n_tokens) * n_tokens
     return float(loss.sum()), d_features

@@ -286,8 +286,8 @@ class TokenPruner(StoredPipe):
         return loss, partial(backprop, gradient)
 
     def get_loss(self, examples: Iterable[Example], scores: Floats2d) -> tuple[float, Floats2d]:
-        """Cross-entropy of each token's logit with being in a gold span, per token. Documents with
-        none of the keys count nothing.
+        """Cross-entropy of each token's logit with being in a gold span, per token of annotated
+        documents. Those with none of the keys count nothing.
 
         scores (Floats2d): Logits of the predicted documents' tokens. Shape (n_tokens, 1).
         RETURNS (Tuple[float, Floats2d]): Loss, and gradient of the shape of the logits.
@@ -301,7 +301,7 @@ class TokenPruner(StoredPipe):
         known = np.repeat(known, np.asarray([len(mask) for mask in masks], dtype="i"))
         others = self._ops.asarray(known.reshape(-1, 1))
         weights = self._ops.xp.where(targets, self.positive_weight, others).astype("f")
-        n_tokens = max(1, len(targets))
+        n_tokens = max(1.0, float(known.sum()))
         return float((loss * weights).sum()) / n_tokens, gradient * weights / n_tokens
 
     def _is_annotated(self, example: Example) -> bool:

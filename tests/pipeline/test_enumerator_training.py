@@ -224,6 +224,20 @@ def test_documents_without_the_key_teach_nothing(kind):
         assert pipe.get_loss([missing], logits_for(pipe, [missing]))[0] == 0
 
 
+@pytest.mark.parametrize("kind", ["length", "boundary"])
+def test_documents_without_the_key_change_no_loss_of_others(kind):
+    """Neither that of candidates nor that of boundaries, which add up."""
+    nlp, pipe, examples = make_initialized(candidates=CANDIDATES[kind])
+    text = "We pay well and the food is good"
+    missing = Example(nlp.make_doc(text), nlp.make_doc(text))
+    alone = pipe.update(examples)["span_enumerator"]
+    gradients = gradients_of(pipe)
+    pipe.finish_update(Adam(0.0))
+    mixed = pipe.update([missing, *examples])["span_enumerator"]
+    assert mixed == pytest.approx(alone, rel=1e-5)
+    assert_same_gradients(gradients_of(pipe), gradients)
+
+
 def test_training_data_with_unknown_labels_is_an_error():
     nlp, pipe, _ = make_initialized()
     example = make_example(nlp, "We pay well", [(0, 1, "TYPO")])

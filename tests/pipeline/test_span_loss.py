@@ -20,7 +20,7 @@ def gold_of(rows):
     return GoldSpans(table[:, :2], table[:, 2], [])
 
 
-def loss_of(documents, logits, *, softmax=False, smoothing=0.0, weights=None, n_labels=2):
+def loss_of(documents, logits, *, softmax=False, smoothing=0.0, weights=None, n_tokens=None):
     """documents: (n_tokens, candidates, gold) of each document."""
     lengths = [n_tokens for n_tokens, _, _ in documents]
     offsets = reference.offsets_in_batch([spans for _, spans, _ in documents], lengths)
@@ -29,10 +29,11 @@ def loss_of(documents, logits, *, softmax=False, smoothing=0.0, weights=None, n_
         lengths,
         np.asarray(offsets, dtype="i").reshape(-1, 2),
         logits,
-        n_labels=n_labels,
+        n_labels=2,
         softmax=softmax,
         boundary_smoothing=smoothing,
         weights=weights,
+        n_tokens=sum(lengths) if n_tokens is None else n_tokens,
         ops=OPS,
     )
 
@@ -89,6 +90,18 @@ def test_weights_scale_loss_and_gradient_of_their_rows():
         # Both rows alike: (1 + 3) / 2 of the loss.
         assert loss == pytest.approx(2 * whole)
         np.testing.assert_allclose(gradient, d_whole * weights[:, None])
+
+
+@pytest.mark.parametrize("softmax", [False, True])
+def test_the_loss_is_per_token_of_annotated_documents(softmax):
+    documents = [(2, [(0, 1), (0, 2)], [(0, 2, 1)]), (6, [], [])]
+    logits = np.zeros((2, 2 + softmax), dtype="f")
+    of_all, d_of_all = loss_of(documents, logits, softmax=softmax)
+    loss, gradient = loss_of(documents, logits, softmax=softmax, n_tokens=2)
+    alone, d_alone = loss_of(documents[:1], logits, softmax=softmax)
+    assert loss == pytest.approx(alone) == pytest.approx(4 * of_all)
+    np.testing.assert_allclose(gradient, d_alone)
+    np.testing.assert_allclose(gradient, 4 * d_of_all)
 
 
 @pytest.mark.parametrize("softmax", [False, True])

@@ -182,7 +182,7 @@ def test_tokens_outside_count_neither_as_gold_nor_as_none():
     with pytest.warns(SpansWarning, match=message):
         loss, (d_rows, d_edges) = pipe.get_loss([example], outputs)
     assert np.abs(d_rows).sum(axis=1).astype(bool).tolist() == [1, 1, 0, 0, 1, 1, 1, 0]
-    # As of two texts with the kept tokens; said once.
+    # As of two texts with the kept tokens, but per token of the whole one; said once.
     rows = np.asarray(outputs[0])
     pieces = []
     for start, end, spans in ((0, 2, []), (4, 7, [(1, 2, "A")])):
@@ -192,9 +192,9 @@ def test_tokens_outside_count_neither_as_gold_nor_as_none():
     examples = [piece for piece, _ in pieces]
     both = np.concatenate([own for _, own in pieces]), outputs[1]
     other_loss, (other_rows, other_edges) = pipe.get_loss(examples, both)
-    assert loss == pytest.approx(other_loss)
-    np.testing.assert_allclose(d_rows[[0, 1, 4, 5, 6]], other_rows, rtol=1e-5)
-    np.testing.assert_allclose(d_edges, other_edges, rtol=1e-5)
+    assert loss == pytest.approx(other_loss * 5 / 8)
+    np.testing.assert_allclose(d_rows[[0, 1, 4, 5, 6]], other_rows * 5 / 8, rtol=1e-5)
+    np.testing.assert_allclose(d_edges, other_edges * 5 / 8, rtol=1e-5)
     pipe.get_loss([example], outputs)
 
 
